@@ -1,0 +1,70 @@
+"""Checks of arguments: each says what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_tensor(name: str, value: Any, shape: str | None = None, cure: str = "") -> Tensor:
+    """``value`` as a tensor of floating dtype with as many dimensions as ``shape`` has names."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a torch.Tensor, got {type(value).__name__}. "
+            f"{cure or f'Use torch.as_tensor({name}).'}"
+        )
+    if not value.is_floating_point():
+        raise TypeError(
+            f"{name} must have a floating dtype, got {value.dtype}. Use {name}.double() or .float()."
+        )
+    if shape is not None and value.dim() != len(shape.strip("()").split(",")):
+        raise ValueError(
+            f"{name} must have shape {shape}, got {tuple(value.shape)}. {cure}".rstrip()
+        )
+    return value
+
+
+def check_finite(name: str, value: Tensor) -> None:
+    """Raise if an entry of ``value`` is NaN or infinite, naming the first."""
+    bad = ~torch.isfinite(value.detach())
+    if bool(bad.any()):
+        index = tuple(bad.nonzero()[0].tolist())
+        raise ValueError(
+            f"{name} must be finite, got {value[index].item()} at index {list(index)} "
+            f"({int(bad.sum())} non-finite entries). Remove or mend these samples."
+        )
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """``value`` if it is one of ``choices``; otherwise an error that offers the nearest one."""
+    choices = tuple(choices)
+    if isinstance(value, str) and value in choices:
+        return value
+    raise ValueError(
+        f"{name} must be one of {list(choices)}, got {value!r}.{did_you_mean(value, choices)}"
+    )
+
+
+def did_you_mean(value: Any, choices: Sequence[str]) -> str:
+    """A clause that offers the nearest choice, or nothing."""
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def check_count(name: str, value: Any, minimum: int = 1) -> int:
+    """``value`` as an int of at least ``minimum``; bool and float are refused."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, got {value!r} ({type(value).__name__}).")
+    count = value.__index__()
+    if count < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {count}.")
+    return count
+
+
+def is_transformed(value: Tensor) -> bool:
+    """Whether ``value`` is seen from inside ``torch.func.vmap``, ``grad`` or ``jvp``."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
