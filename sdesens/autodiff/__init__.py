@@ -1,0 +1,1 @@
+from sdesens.autodiff.positive import positive_sqrt as positive_sqrt
