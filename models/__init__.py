@@ -1,0 +1,8 @@
+"""Ready models: one file each, with equation, reference, units and closed-form tangents."""
+
+from sdesens.models.geometric_brownian_motion import (
+    GeometricBrownianMotion as GeometricBrownianMotion,
+)
+from sdesens.models.heston import Heston as Heston
+from sdesens.models.neural import NeuralSDE as NeuralSDE
+from sdesens.models.ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck

@@ -1,0 +1,13 @@
+"""sdesens: sensitivities of stochastic differential equations, in PyTorch."""
+
+from sdesens.brownian import BrownianPath as BrownianPath
+from sdesens.errors import AccuracyWarning as AccuracyWarning
+from sdesens.errors import CoupledSamplesError as CoupledSamplesError
+from sdesens.errors import NonFiniteError as NonFiniteError
+from sdesens.errors import OffGridError as OffGridError
+from sdesens.errors import UnsupportedError as UnsupportedError
+from sdesens.pathwise import Sensitivities as Sensitivities
+from sdesens.pathwise import sensitivities as sensitivities
+from sdesens.sde import SDE as SDE
+
+__version__ = "0.1.0"

@@ -1,0 +1,75 @@
+"""Geometric Brownian motion."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sdesens.sde import SDE, Number, column
+
+
+class GeometricBrownianMotion(SDE):
+    r"""``dX = mu X dt + sigma X dW``.
+
+    Args:
+        mu: growth rate, 1 / time; a number, or ``(d,)`` for ``d`` independent components.
+        sigma: volatility per root of time; a number or ``(d,)``.
+
+    Facts: ``X_t = x0 exp((mu - sigma²/2) t + sigma W_t)``, so ``dX_t/dx0 = X_t / x0``,
+    ``dX_t/dmu = t X_t`` and ``dX_t/dsigma = X_t (W_t - sigma t)``. Euler and Milstein are linear in
+    x0, so ``dX_t/dx0 = X_t / x0`` holds for them to rounding.
+
+    Source: Glasserman, *Monte Carlo Methods in Financial Engineering*, 2003, section 3.2.
+
+    Example:
+        >>> from sdesens.models import GeometricBrownianMotion
+        >>> GeometricBrownianMotion(mu=0.05, sigma=0.2).dim
+        1
+    """
+
+    sde_type, noise_type = "ito", "diagonal"
+
+    def __init__(self, mu: Number, sigma: Number) -> None:
+        super().__init__()
+        self.mu = self.parameter(mu)
+        self.sigma = self.parameter(sigma)
+        sizes = {p.shape[0] for p in self.parameters() if p.dim()}
+        if len(sizes) > 1 or max(self.mu.dim(), self.sigma.dim()) > 1:
+            raise ValueError(
+                f"mu and sigma must be numbers or of one shape (d,), got {tuple(self.mu.shape)} "
+                f"and {tuple(self.sigma.shape)}."
+            )
+        self.state = {"x": sizes.pop()} if sizes else ("x",)
+
+    def drift(self, t: Tensor, x: Tensor) -> Tensor:
+        """``mu x``."""
+        return column(self.mu) * x
+
+    def diffusion(self, t: Tensor, x: Tensor) -> Tensor:
+        """``sigma x``."""
+        return column(self.sigma) * x
+
+    def drift_tangent(
+        self,
+        t: Tensor,
+        x: Tensor,
+        dx: Tensor,
+        *,
+        mu: Tensor | None = None,
+        sigma: Tensor | None = None,
+    ) -> Tensor:
+        """``mu dx + dmu x``."""
+        out = column(self.mu) * dx
+        return out if mu is None else out + column(mu) * x
+
+    def diffusion_tangent(
+        self,
+        t: Tensor,
+        x: Tensor,
+        dx: Tensor,
+        *,
+        mu: Tensor | None = None,
+        sigma: Tensor | None = None,
+    ) -> Tensor:
+        """``sigma dx + dsigma x``."""
+        out = column(self.sigma) * dx
+        return out if sigma is None else out + column(sigma) * x

@@ -1,0 +1,105 @@
+"""Find a model's parameters by name and put other tensors in their place for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sdesens._checks import did_you_mean
+
+
+def find_parameters(sde: Any, names: Sequence[str]) -> dict[str, Tensor]:
+    """The floating tensors called ``names`` in ``sde``: parameters, buffers or attributes.
+
+    Names are those of ``nn.Module.named_parameters`` (``"net.0.weight"``); an object that is no
+    module is searched for attributes.
+
+    Raises:
+        ValueError: for an unknown name, with the names there are.
+    """
+    known = known_parameters(sde)
+    for name in names:
+        if name not in known:
+            there = ", ".join(repr(n) for n in known) or "none"
+            raise ValueError(
+                f"wrt has {name!r}, which is neither 'x0' nor a parameter of "
+                f"{type(sde).__name__}; its parameters: {there}."
+                f"{did_you_mean(name, ('x0', *known))}"
+            )
+    return {name: known[name] for name in names}
+
+
+def known_parameters(sde: Any) -> dict[str, Tensor]:
+    """Every floating tensor of ``sde`` that a derivative can be taken in, by name."""
+    if isinstance(sde, nn.Module):
+        named = [*sde.named_parameters(remove_duplicate=False), *sde.named_buffers()]
+        plain = [(n, v) for n, v in vars(sde).items() if isinstance(v, Tensor)]
+        named += plain
+    else:
+        named = [(n, v) for n, v in vars(sde).items() if isinstance(v, Tensor)]
+    return {n: v for n, v in named if v.is_floating_point()}
+
+
+@contextmanager
+def replaced(sde: Any, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Put ``tensors`` in the place of the parameters of these names, under every name they have.
+
+    The object itself is changed and restored, so two threads must not do this to one object.
+    """
+    originals = find_parameters(sde, tuple(tensors))
+    places = []
+    for name, tensor in tensors.items():
+        same = [n for n, v in known_parameters(sde).items() if v is originals[name]]
+        places += [(*_owner(sde, n), originals[name], tensor) for n in same]
+    try:
+        for owner, leaf, _, tensor in places:
+            _put(owner, leaf, tensor)
+        yield
+    finally:
+        for owner, leaf, original, _ in places:
+            _put(owner, leaf, original)
+
+
+def _owner(sde: Any, name: str) -> tuple[Any, str]:
+    path, _, leaf = name.rpartition(".")
+    return (attrgetter(path)(sde) if path else sde), leaf
+
+
+def _put(owner: Any, leaf: str, tensor: Tensor) -> None:
+    if isinstance(owner, nn.Module):
+        # A module refuses to hold a plain tensor where a parameter was registered.
+        for table in (owner._parameters, owner._buffers):
+            if leaf in table:
+                table[leaf] = tensor  # type: ignore[assignment]
+                return
+    setattr(owner, leaf, tensor)
+
+
+def check_not_captured(sde: Any, parameters: Mapping[str, Tensor], evaluate: Any) -> None:
+    """Raise if ``evaluate()`` still depends on a parameter that has been replaced.
+
+    A model that keeps a second reference to a parameter, or something computed from it once,
+    would show a derivative that is silently too small.
+    """
+    traced = {n: p for n, p in parameters.items() if p.requires_grad}
+    if not traced:
+        return
+    with torch.enable_grad(), replaced(sde, {n: p.detach().clone() for n, p in traced.items()}):
+        outputs = [out for out in evaluate() if out.requires_grad]
+        if not outputs:
+            return
+        grads = torch.autograd.grad(
+            [out.sum() for out in outputs], list(traced.values()), allow_unused=True
+        )
+    caught = [name for name, grad in zip(traced, grads, strict=True) if grad is not None]
+    if caught:
+        raise ValueError(
+            f"the derivative in {caught} would miss a part: {type(sde).__name__} also reaches "
+            f"{'it' if len(caught) == 1 else 'them'} through something computed or stored outside "
+            f"the call. Compute from the parameter inside drift and diffusion."
+        )

@@ -1,0 +1,98 @@
+"""The inputs of a derivative, their unit directions, and the layout of what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sdesens.solve import Problem
+
+Derivatives = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is differentiated in: x0 or not, and parameters by name.
+
+    Attributes:
+        d: state dimension.
+        x0: whether x0 is among the inputs.
+        parameters: the parameter tensors by name, in the order asked for.
+        units: ``(d, 1, d)`` unit directions of x0.
+    """
+
+    d: int
+    x0: bool
+    parameters: dict[str, Tensor]
+    units: Tensor
+
+    @classmethod
+    def of(cls, problem: Problem, x0: bool, parameters: dict[str, Tensor]) -> Inputs:
+        """Inputs of ``problem``."""
+        d = problem.x0.shape[1]
+        units = torch.eye(d, dtype=problem.x0.dtype, device=problem.x0.device)[:, None, :]
+        return cls(d, x0, parameters, units)
+
+    @property
+    def entries(self) -> int:
+        """Number of parameter entries."""
+        return sum(p.numel() for p in self.parameters.values())
+
+    @property
+    def count(self) -> int:
+        """Number of directions."""
+        return self.entries + (self.d if self.x0 else 0)
+
+    def x0_chunks(self, chunk_size: int | None, rows_fit: bool) -> Iterator[tuple[int, int]]:
+        """Ranges of x0 directions that are solved together."""
+        if self.x0:
+            size = (chunk_size or self.d) if rows_fit else 1
+            for start in range(0, self.d, size):
+                yield start, min(start + size, self.d)
+
+    def parameter_directions(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Name, value and unit tangent of every parameter entry."""
+        for name, value in self.parameters.items():
+            for k in range(value.numel()):
+                direction = torch.zeros_like(value, requires_grad=False)
+                direction.view(-1)[k] = 1.0
+                yield name, value, direction
+
+    def derivatives(self, columns: list[Tensor]) -> Derivatives:
+        """Name every column ``(T, B, d)``, one a direction, x0 first; shapes as in the result."""
+        return self.split(torch.stack(columns, dim=-1))
+
+    def split(self, matrix: Tensor) -> Derivatives:
+        """Split ``(T, B, d, directions)`` into ``x0`` and parameters."""
+        out, start = {}, 0
+        if self.x0:
+            out["x0"], start = matrix[..., : self.d], self.d
+        for name, value in self.parameters.items():
+            part = matrix[..., start : start + value.numel()]
+            out[name] = part.reshape(*matrix.shape[:-1], *value.shape)
+            start += value.numel()
+        return out
+
+
+def fits_in_rows(problem: Problem) -> bool:
+    """Whether the model takes a batch laid out several times, one copy below the other.
+
+    A drift that closes over one number a sample, a tensor ``(B, 1)``, does not.
+    """
+    x0, view, t = problem.x0.detach(), problem.view, problem.ts[0]
+    if x0.shape[1] == 1:
+        return True  # one direction: nothing is laid out twice
+    with torch.no_grad():
+        single = view.f(t, x0), view.g(t, x0)
+        try:
+            double = view.f(t, x0.repeat(2, 1)), view.g(t, x0.repeat(2, 1))
+        except (RuntimeError, ValueError, IndexError):
+            return False
+    return all(
+        b.shape[0] == 2 * a.shape[0]
+        and torch.allclose(b, a.repeat(2, *[1] * (a.dim() - 1)), rtol=1e-5, atol=1e-6, equal_nan=True)
+        for a, b in zip(single, double, strict=True)
+    )

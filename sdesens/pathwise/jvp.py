@@ -1,0 +1,81 @@
+"""Forward mode through ``torchsde.sdeint``: one direction for each input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdesens._parameters import replaced
+from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
+from sdesens.pathwise.forward import TiledNoise, dual, dual_numbers, unpack
+from sdesens.pathwise.progress import Progress
+from sdesens.solve import Problem, integrate
+
+
+def jvp(
+    problem: Problem, inputs: Inputs, *, chunk_size: int | None, graph: bool, progress: Progress
+) -> tuple[Tensor, Derivatives]:
+    """Path ``(T, B, d)`` and its derivatives by dual numbers.
+
+    Directions of x0 are more rows of the batch, ``chunk_size`` at a time; a parameter is shared by
+    all rows, so each of its entries takes a solve of its own.
+    """
+    columns, path = [], None
+    for start, stop in inputs.x0_chunks(chunk_size, fits_in_rows(problem)):
+        x, tangent = _solve(problem, inputs.units[start:stop], {}, graph, progress)
+        path = x if path is None else path
+        columns += tangent.unbind(1)
+    for name, value, direction in inputs.parameter_directions():
+        seeds = torch.zeros_like(inputs.units[:1])
+        swap = {name: (value, direction)}
+        x, tangent = _solve(problem, seeds, swap, graph, progress)
+        path = x if path is None else path
+        columns += tangent.unbind(1)
+    assert path is not None
+    return path, inputs.derivatives(columns)
+
+
+def _solve(
+    problem: Problem,
+    seeds: Tensor,
+    swap: dict[str, tuple[Tensor, Tensor]],
+    graph: bool,
+    progress: Progress,
+) -> tuple[Tensor, Tensor]:
+    """One solve: path ``(T, B, d)`` and tangents ``(T, rows, B, d)`` from ``seeds``."""
+    rows, (batch, d) = seeds.shape[0], problem.x0.shape
+    # torchsde differentiates the diffusion itself in Milstein and log-ODE steps, through
+    # y.detach() unless y requires grad: then a tangent would be lost without a word.
+    inner = problem.derivative_milstein or problem.method == "log_ode"
+    with torch.set_grad_enabled(graph or inner), dual_numbers():
+        x0 = problem.x0 if graph else problem.x0.detach()
+        x0 = x0.repeat(rows, 1)
+        if inner and not graph:
+            x0.requires_grad_(True)
+        x0 = dual(x0, seeds.expand(rows, batch, d).reshape(rows * batch, d))
+        noise = TiledNoise(progress.watch(problem.bm), rows, as_dual=True)
+        view = problem.view.wrapped(_with_tangents)
+        with replaced(problem.sde, {n: dual(v, e) for n, (v, e) in swap.items()}):
+            path, tangent = unpack(integrate(problem, view=view, x0=x0, bm=noise))
+    if not graph:
+        path, tangent = path.detach(), tangent.detach()
+    return path[:, :batch], tangent.unflatten(1, (rows, batch))
+
+
+def _with_tangents(name: str, function: Callable) -> Callable:
+    """The function with a zero tangent on every output that lacks one (a constant diffusion)."""
+
+    def wrapped(t: Tensor, y: Tensor, *v: Tensor) -> Any:
+        out = function(t, y, *v)
+        return tuple(map(_filled, out)) if isinstance(out, tuple) else _filled(out)
+
+    return wrapped
+
+
+def _filled(value: Tensor) -> Tensor:
+    return value if torch._unpack_dual(value, level=0)[1] is not None else dual(value)
+
+
