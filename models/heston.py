@@ -122,5 +122,8 @@ class Heston(SDE):
         if xi is not None:
             first, second = first + xi * self.rho * root, second + xi * rest * root
         if rho is not None:
-            first, second = first + self.xi * rho * root, second - self.xi * self.rho / rest * rho * root
+            first, second = (
+                first + self.xi * rho * root,
+                second - self.xi * self.rho / rest * rho * root,
+            )
         return (droot * spot + root * dspot, 0.0), (first, second)

@@ -19,7 +19,8 @@ def check_tensor(name: str, value: Any, shape: str | None = None, cure: str = ""
         )
     if not value.is_floating_point():
         raise TypeError(
-            f"{name} must have a floating dtype, got {value.dtype}. Use {name}.double() or .float()."
+            f"{name} must have a floating dtype, got {value.dtype}. Use {name}.double() or "
+            f"{name}.float()."
         )
     if shape is not None and value.dim() != len(shape.strip("()").split(",")):
         raise ValueError(
@@ -67,4 +68,4 @@ def check_count(name: str, value: Any, minimum: int = 1) -> int:
 
 def is_transformed(value: Tensor) -> bool:
     """Whether ``value`` is seen from inside ``torch.func.vmap``, ``grad`` or ``jvp``."""
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(value))
+    return torch._C._functorch.is_functorch_wrapped_tensor(value)  # pyright: ignore

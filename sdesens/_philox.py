@@ -67,9 +67,7 @@ def normals(
     path = torch.arange(paths.start, paths.stop, dtype=torch.int64, device=device)[:, None]
     block = torch.arange(first_block, last_block, dtype=torch.int64, device=device)[:, None, None]
     channel = torch.arange(channels, dtype=torch.int64, device=device)
-    words = philox4x32(
-        (path & _MASK, path >> 32, block, channel + (stream << _CHANNEL_BITS)), seed
-    )
+    words = philox4x32((path & _MASK, path >> 32, block, channel + (stream << _CHANNEL_BITS)), seed)
     lane_values = _box_muller_32(words) if dtype is torch.float32 else _box_muller_64(words)
     numbers = torch.stack(lane_values, dim=1).flatten(0, 1)
     start = steps.start - first_block * lanes

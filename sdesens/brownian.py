@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-import torchsde
 from torch import Tensor
+from torchsde import BaseBrownian
 
 from sdesens import _philox
 from sdesens._checks import check_choice, check_count
@@ -30,8 +31,13 @@ class Increments(NamedTuple):
     U: Tensor | None  # (K, B, m)
     A: Tensor | None  # (K, B, m, m)
 
+    def step(self, k: int) -> Increments:
+        """Those of step ``k`` alone, without the leading axis."""
+        U, A = self.U, self.A
+        return Increments(self.W[k], None if U is None else U[k], None if A is None else A[k])
 
-class BrownianPath(torchsde.BaseBrownian):
+
+class BrownianPath(BaseBrownian):
     r"""A batch of Brownian motions on a fixed grid, for ``torchsde.sdeint`` and for sdesens.
 
     The increment of (path ``p``, step ``k``, channel ``c``) depends on ``seed`` and on ``p``,
@@ -117,7 +123,7 @@ class BrownianPath(torchsde.BaseBrownian):
         values = [float(t) for t in nodes]
         if len(values) < 2:
             raise ValueError(f"nodes must hold at least two times, got {len(values)}.")
-        for k, (a, b) in enumerate(zip(values, values[1:], strict=False)):
+        for k, (a, b) in enumerate(pairwise(values)):
             if not (math.isfinite(a) and math.isfinite(b) and a < b):
                 raise ValueError(
                     f"nodes must be finite and increase, got nodes[{k}]={a}, nodes[{k + 1}]={b}."
@@ -144,7 +150,8 @@ class BrownianPath(torchsde.BaseBrownian):
         self._factor = 1
         self._start_of_block = 0
         self._block: Increments | None = None
-        self._slack = min(b - a for a, b in zip(nodes, nodes[1:], strict=False)) / 4
+        self._tolerances: dict[torch.dtype, float] = {}
+        self._slack = min(b - a for a, b in pairwise(nodes)) / 4
 
     def coarsen(self, n: int) -> BrownianPath:
         """The same paths on every ``n``-th node; fine increments sum to coarse ones.
@@ -197,7 +204,11 @@ class BrownianPath(torchsde.BaseBrownian):
         """
         if dtype is None:
             dtype = t.dtype if isinstance(t, Tensor) and t.is_floating_point() else torch.float64
-        time, nodes, tolerance = float(t), self._nodes, self._tolerance(dtype)
+        time, nodes = float(t), self._nodes
+        tolerance = self._tolerances.get(dtype)
+        if tolerance is None:
+            scale = torch.finfo(dtype).eps * max(abs(nodes[0]), abs(nodes[-1]))
+            tolerance = self._tolerances[dtype] = min(scale * (self.steps + 8), self._slack)
         k = bisect.bisect_left(nodes, time - tolerance)
         if k < len(nodes) and abs(nodes[k] - time) <= tolerance:
             return k
@@ -214,24 +225,16 @@ class BrownianPath(torchsde.BaseBrownian):
             f"{hint if dtype is torch.float32 else ''}"
         )
 
-    def _tolerance(self, dtype: torch.dtype) -> float:
-        scale = torch.finfo(dtype).eps * max(abs(self._nodes[0]), abs(self._nodes[-1]))
-        return min(scale * (self.steps + 8), self._slack)
-
     def _over(self, i: int, j: int) -> Increments:
         """Increment and areas from node ``i`` to node ``j``, without the leading axis."""
         if i == j:
-            zeros = self._zeros(1)
-            return Increments(*(None if part is None else part[0] for part in zeros))
+            return self._zeros(1).step(0)
         if j == i + 1:
             block = self._block
             if block is None or not 0 <= i - self._start_of_block < block.W.shape[0]:
                 block = self._load(i)
-            k = i - self._start_of_block
-            return Increments(*(None if part is None else part[k] for part in block))
-        widths = self._widths(i, j)
-        whole = _join(self._generate(i, j), widths, j - i)
-        return Increments(*(None if part is None else part[0] for part in whole))
+            return block.step(i - self._start_of_block)
+        return _join(self._generate(i, j), self._widths(i, j), j - i).step(0)
 
     def _load(self, i: int) -> Increments:
         """Make the block that holds step ``i`` the current one."""
@@ -294,7 +297,11 @@ class BrownianPath(torchsde.BaseBrownian):
 
     def _zeros(self, steps: int) -> Increments:
         W = torch.zeros(steps, *self._shape, dtype=self._dtype, device=self._device)
-        A = W.new_zeros(*W.shape, self._shape[1]) if self._levy_area in ("davie", "foster") else None
+        A = (
+            W.new_zeros(*W.shape, self._shape[1])
+            if self._levy_area in ("davie", "foster")
+            else None
+        )
         return Increments(W, None if self._levy_area == "none" else W, A)
 
     @property
@@ -344,6 +351,35 @@ class BrownianPath(torchsde.BaseBrownian):
             f"device={str(self._device)!r}, levy_area={self._levy_area!r}, "
             f"first_path={self._first_path})"
         )
+
+
+class WrappedBrownian(BaseBrownian):
+    """Another Brownian motion that a subclass observes or changes on the way."""
+
+    def __init__(self, bm: BaseBrownian) -> None:
+        self._bm = bm
+
+    def __call__(self, ta, tb=None, return_U=False, return_A=False):
+        return self._bm(ta, tb, return_U=return_U, return_A=return_A)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._bm!r})"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._bm.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._bm.device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._bm.shape
+
+    @property
+    def levy_area_approximation(self) -> str:
+        return self._bm.levy_area_approximation
 
 
 def _join(parts: Increments, widths: Tensor, n: int) -> Increments:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -117,7 +118,7 @@ class SDE(nn.Module):
                 return False
         return True
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int | None, ...]:
         """Size of each component's block, None for a plain component."""
         if isinstance(self.state, Mapping):
@@ -131,6 +132,8 @@ class SDE(nn.Module):
 
     def components(self, y: Tensor) -> tuple[Tensor, ...]:
         """Split ``y`` of shape ``(..., P, d)`` into components ``(..., P)`` or ``(..., n, P)``."""
+        if self.sizes == (None,):
+            return (y.select(-1, 0),)
         last, start, out = y.mT, 0, []
         for n in self.sizes:
             out.append(last[..., start, :] if n is None else last[..., start : start + n, :])
@@ -139,16 +142,14 @@ class SDE(nn.Module):
 
     def join(self, entries: Any, like: Sequence[Tensor]) -> Tensor:
         """Entries shaped like the components ``like``, joined to ``(..., P, d)``."""
+        if self.sizes == (None,) and not isinstance(entries, (tuple, list)):
+            return _fill(entries, like[0].shape, like[0]).unsqueeze(-1)
         entries = self._per_component(entries, "entry")
         parts = [_fill(e, c.shape, c) for e, c in zip(entries, like, strict=True)]
-        if len(parts) == 1 and self.sizes[0] is None:
-            return parts[0].unsqueeze(-1)
         rows = [p.unsqueeze(-2) if n is None else p for p, n in zip(parts, self.sizes, strict=True)]
         return torch.cat(rows, dim=-2).mT
 
-    def join_rows(
-        self, rows: Any, like: Sequence[Tensor], channels: int | None = None
-    ) -> Tensor:
+    def join_rows(self, rows: Any, like: Sequence[Tensor], channels: int | None = None) -> Tensor:
         """Rows of entries per channel, joined to ``(..., P, d, m)``.
 
         ``channels`` is ``m``, needed only if every row is a number.
@@ -166,7 +167,7 @@ class SDE(nn.Module):
             if isinstance(row, (tuple, list)):
                 part = torch.stack([_fill(e, c.shape, c) for e in row], dim=-2)
             else:
-                shape = (*c.shape[:-1], channels or 1, c.shape[-1])
+                shape = torch.Size((*c.shape[:-1], channels or 1, c.shape[-1]))
                 part = _fill(row, shape, c)
             parts.append(part.unsqueeze(-3) if n is None else part)
         return torch.cat(parts, dim=-3).movedim(-1, -3)
@@ -176,7 +177,9 @@ class SDE(nn.Module):
         if count == 1 and not isinstance(entries, (tuple, list)):
             return (entries,)
         if not isinstance(entries, (tuple, list)) or len(entries) != count:
-            came = f"{len(entries)}" if isinstance(entries, (tuple, list)) else type(entries).__name__
+            came = (
+                f"{len(entries)}" if isinstance(entries, (tuple, list)) else type(entries).__name__
+            )
             raise ValueError(
                 f"{type(self).__name__} must return one {what} for each of its components "
                 f"{tuple(self.state)}, got {came}."
@@ -221,17 +224,17 @@ def column(value: Any) -> Any:
     return value.unsqueeze(-1) if isinstance(value, Tensor) and value.dim() else value
 
 
-def _fill(entry: Any, shape: Sequence[int], like: Tensor) -> Tensor:
+def _fill(entry: Any, shape: torch.Size, like: Tensor) -> Tensor:
     """``entry``, a number or a tensor, broadcast to ``shape`` in the dtype of ``like``."""
     if not isinstance(entry, Tensor):
-        return like.new_full(tuple(shape), float(entry))
-    if entry.shape == tuple(shape) and entry.dtype == like.dtype:
+        return like.new_full(shape, float(entry))
+    if entry.shape == shape and entry.dtype == like.dtype:
         return entry
     try:
-        return entry.to(like.dtype).expand(tuple(shape))
+        return entry.to(like.dtype).expand(shape)
     except RuntimeError:
         raise ValueError(
-            f"an entry must be a number or a tensor that broadcasts to {tuple(shape)} (paths last), "
+            f"an entry must be a number or a tensor that broadcasts to {tuple(shape)}, paths last; "
             f"got a tensor of shape {tuple(entry.shape)}."
         ) from None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 from torchsde._core import base_sde, methods
 
 from sdesens._checks import check_choice, check_finite, check_tensor, is_transformed
-from sdesens.brownian import BrownianPath
+from sdesens.brownian import BaseBrownian, BrownianPath
 from sdesens.errors import AccuracyWarning, CoupledSamplesError, UnsupportedError
 from sdesens.sde import SDE, View, view
 
@@ -60,7 +61,7 @@ class Grid:
                 nodes.append(min(nodes[-1] + step, last))
             t0, t1 = nodes[-2], nodes[-1]
             after.append(len(nodes) - 1)
-            weights.append(((t1 - t) / (t1 - t0), (t - t0) / (t1 - t0)))
+            weights.append((float((t1 - t) / (t1 - t0)), float((t - t0) / (t1 - t0))))
         as_tensor = {"dtype": ts.dtype, "device": ts.device}
         return cls(torch.tensor(nodes, **as_tensor), after, torch.tensor(weights, **as_tensor))
 
@@ -90,7 +91,7 @@ class Problem:
     dt: float
     method: str
     options: dict[str, Any]
-    bm: torchsde.BaseBrownian
+    bm: BaseBrownian
     seed: int | None
     grid: Grid
     coupled: bool
@@ -112,7 +113,7 @@ def prepare(
     *,
     method: str | None = None,
     dt: float | None = None,
-    bm: torchsde.BaseBrownian | None = None,
+    bm: BaseBrownian | None = None,
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
@@ -166,22 +167,25 @@ def integrate(
     view: View | None = None,
     x0: Tensor | None = None,
     ts: Tensor | None = None,
-    bm: torchsde.BaseBrownian | None = None,
+    dt: Tensor | None = None,
+    bm: BaseBrownian | None = None,
 ) -> Tensor:
     """The path by ``torchsde.sdeint``, ``(T, batch, d)``; any part may be given in another form."""
-    return torchsde.sdeint(
+    path = torchsde.sdeint(
         problem.view if view is None else view,
         problem.x0 if x0 is None else x0,
         problem.ts if ts is None else ts,
         bm=problem.bm if bm is None else bm,
         method=problem.method,
-        dt=problem.dt,
+        dt=problem.dt if dt is None else dt,
         options=problem.options,
     )
+    assert isinstance(path, Tensor)
+    return path
 
 
-def step_of(problem: Problem, noise: torchsde.BaseBrownian) -> Any:
-    """torchsde's own one-step map of the solver, ``step(t0, t1, y0, extra) -> (y1, extra)``.
+def step_of(problem: Problem, noise: BaseBrownian) -> Any:
+    """Torchsde's own one-step map of the solver, ``step(t0, t1, y0, extra) -> (y1, extra)``.
 
     Its noise is asked of ``noise``. Derivatives inside the step (Milstein, log-ODE) are taken by
     ``torch.func``, so the map can be put under ``vmap``.
@@ -199,20 +203,15 @@ def step_of(problem: Problem, noise: torchsde.BaseBrownian) -> Any:
     )
 
 
-def with_x0(problem: Problem, x0: Tensor) -> Problem:
-    """The same problem from another start."""
-    return replace(problem, x0=x0)
-
-
 class _FunctionalSDE(base_sde.ForwardSDE):
     """torchsde's solver-side SDE, with its inner derivatives taken by ``torch.func``."""
 
     def g_prod_and_gdg_prod_default(self, t, y, v1, v2):
-        g, pull_back = torch.func.vjp(lambda z: self.g(t, z), y)
+        g, pull_back = torch.func.vjp(lambda z: self.g(t, z), y)[:2]
         return self.prod(g, v1), pull_back(g * v2.unsqueeze(-2))[0]
 
     def g_prod_and_gdg_prod_diagonal(self, t, y, v1, v2):
-        g, pull_back = torch.func.vjp(lambda z: self.g(t, z), y)
+        g, pull_back = torch.func.vjp(lambda z: self.g(t, z), y)[:2]
         return self.prod(g, v1), pull_back(g * v2)[0]
 
     def dg_ga_jvp_column_sum_v1(self, t, y, a):
@@ -304,7 +303,9 @@ def _check_dt(dt: Any, ts: Tensor) -> float:
     largest = ts.abs().max()
     if ts.numel() > 1 and bool((largest + dt == largest) | (ts[-1] - dt == ts[-1])):
         resolution = torch.finfo(ts.dtype).eps * largest.item()
-        cure = "Use ts in float64 or a larger dt." if ts.dtype is torch.float32 else "Use a larger dt."
+        cure = (
+            "Use ts in float64 or a larger dt." if ts.dtype is torch.float32 else "Use a larger dt."
+        )
         raise ValueError(
             f"dt={dt} is below the resolution of ts: t + dt == t at t={largest.item()} in "
             f"{ts.dtype} (about {resolution:.1e}). {cure}"
@@ -437,17 +438,15 @@ def _noise_for(
         # A last step that is cut short, or steps that drift by rounding. A sliver at the end is
         # rounding, not a step: its noise is zero.
         sliver = torch.finfo(grid.nodes.dtype).eps * max(abs(start), abs(end)) * len(nodes)
-        kept = [t for t, u in zip(nodes, nodes[1:], strict=False) if u - t > sliver]
+        kept = [t for t, u in pairwise(nodes) if u - t > sliver]
         path = BrownianPath.on_grid([*kept, end], shape, seed, **kwargs)
     return path
 
 
-def _check_bm(
-    bm: Any, x0: Tensor, channels: int, method: str, the_view: View, grid: Grid
-) -> None:
-    if not isinstance(bm, torchsde.BaseBrownian):
+def _check_bm(bm: Any, x0: Tensor, channels: int, method: str, the_view: View, grid: Grid) -> None:
+    if not isinstance(bm, BaseBrownian):
         raise TypeError(
-            f"bm must be a BrownianPath or another torchsde.BaseBrownian, got {type(bm).__name__}."
+            f"bm must be a BrownianPath or another BaseBrownian, got {type(bm).__name__}."
         )
     expected = (x0.shape[0], channels)
     if tuple(bm.shape) != expected:
@@ -474,8 +473,8 @@ def _check_bm(
         _check_range(bm, grid)
 
 
-def _check_range(bm: torchsde.BaseBrownian, grid: Grid) -> None:
-    """torchsde's own paths answer queries beyond their end with zeros and a warning."""
+def _check_range(bm: BaseBrownian, grid: Grid) -> None:
+    """Torchsde's own paths answer queries beyond their end with zeros and a warning."""
     for t in (grid.nodes[0], grid.nodes[-1]):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

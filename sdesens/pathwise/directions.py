@@ -93,6 +93,8 @@ def fits_in_rows(problem: Problem) -> bool:
             return False
     return all(
         b.shape[0] == 2 * a.shape[0]
-        and torch.allclose(b, a.repeat(2, *[1] * (a.dim() - 1)), rtol=1e-5, atol=1e-6, equal_nan=True)
+        and torch.allclose(
+            b, a.repeat(2, *[1] * (a.dim() - 1)), rtol=1e-5, atol=1e-6, equal_nan=True
+        )
         for a, b in zip(single, double, strict=True)
     )

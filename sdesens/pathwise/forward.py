@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torchsde
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
+
+from sdesens.brownian import BaseBrownian, WrappedBrownian
 
 _ARITHMETIC = {
     getattr(owner, name)
@@ -34,6 +35,7 @@ class _ZeroTangents(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._numbers: dict[tuple[float, torch.dtype], Tensor] = {}
+        self._parameters: dict[int, Tensor] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in _ARITHMETIC and len(args) == 2:
@@ -47,6 +49,10 @@ class _ZeroTangents(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def _lift(self, value: Any, partner: Tensor) -> Any:
+        if type(value) is nn.Parameter:
+            if id(value) not in self._parameters:
+                self._parameters[id(value)] = dual(value)
+            return self._parameters[id(value)]
         if isinstance(value, Tensor):
             return dual(value) if value.is_floating_point() else value
         if not isinstance(value, (int, float)):
@@ -59,20 +65,30 @@ class _ZeroTangents(TorchFunctionMode):
         return self._numbers[key]
 
 
+def has_tangent(value: Tensor) -> bool:
+    """Whether ``value`` carries a tangent."""
+    return torch._VF._unpack_dual(value, level=0)[1] is not None
+
+
 def _is_dual(value: Any) -> bool:
-    return isinstance(value, Tensor) and torch._unpack_dual(value, level=0)[1] is not None
+    return isinstance(value, Tensor) and has_tangent(value)
 
 
 @contextmanager
 def dual_numbers() -> Iterator[None]:
     """A forward-mode level in which numbers and plain tensors do not slow arithmetic down."""
-    with forward_ad.dual_level(), _ZeroTangents():
+    with forward_ad.dual_level(), lifted():
         yield
+
+
+def lifted() -> TorchFunctionMode:
+    """A context inside one forward-mode level in which dual numbers meet no plain ones."""
+    return _ZeroTangents()
 
 
 def dual(primal: Tensor, tangent: Tensor | None = None) -> Tensor:
     """``primal`` with ``tangent``, zeros if omitted."""
-    return torch._make_dual(
+    return torch._VF._make_dual(
         primal, torch.zeros_like(primal) if tangent is None else tangent, level=0
     )
 
@@ -83,11 +99,12 @@ def unpack(value: Tensor) -> tuple[Tensor, Tensor]:
     return primal, torch.zeros_like(primal) if tangent is None else tangent
 
 
-class TiledNoise(torchsde.BaseBrownian):
+class TiledNoise(WrappedBrownian):
     """``bm`` for ``rows`` copies of its batch, one below the other."""
 
-    def __init__(self, bm: torchsde.BaseBrownian, rows: int, as_dual: bool = False) -> None:
-        self._bm, self._rows, self._as_dual = bm, rows, as_dual
+    def __init__(self, bm: BaseBrownian, rows: int, as_dual: bool = False) -> None:
+        super().__init__(bm)
+        self._rows, self._as_dual = rows, as_dual
 
     def __call__(self, ta, tb=None, return_U=False, return_A=False):
         out = self._bm(ta, tb, return_U=return_U, return_A=return_A)
@@ -97,13 +114,9 @@ class TiledNoise(torchsde.BaseBrownian):
         if part is None:
             return None
         if self._rows > 1:
-            part = part.repeat(self._rows, *[1] * (part.dim() - 1))
+            part = torch.cat([part] * self._rows)
         return dual(part) if self._as_dual else part
 
-    def __repr__(self) -> str:
-        return f"TiledNoise({self._bm!r}, rows={self._rows})"
-
-    dtype = property(lambda self: self._bm.dtype)
-    device = property(lambda self: self._bm.device)
-    shape = property(lambda self: (self._rows * self._bm.shape[0], *self._bm.shape[1:]))
-    levy_area_approximation = property(lambda self: self._bm.levy_area_approximation)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self._rows * self._bm.shape[0], *self._bm.shape[1:])

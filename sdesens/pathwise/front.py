@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torchsde
 from torch import Tensor
 
 from sdesens._checks import check_choice, check_count
 from sdesens._parameters import check_not_captured, find_parameters
+from sdesens.brownian import BaseBrownian
 from sdesens.errors import NonFiniteError, UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
 from sdesens.pathwise.jvp import jvp
@@ -32,7 +32,7 @@ def sensitivities(
     wrt: str | Sequence[str] = ("x0",),
     method: str | None = None,
     dt: float | None = None,
-    bm: torchsde.BaseBrownian | None = None,
+    bm: BaseBrownian | None = None,
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from sdesens._parameters import replaced
 from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
-from sdesens.pathwise.forward import TiledNoise, dual, dual_numbers, unpack
+from sdesens.pathwise.forward import TiledNoise, dual, has_tangent, lifted, unpack
 from sdesens.pathwise.progress import Progress
 from sdesens.solve import Problem, integrate
 
@@ -50,16 +52,25 @@ def _solve(
     # torchsde differentiates the diffusion itself in Milstein and log-ODE steps, through
     # y.detach() unless y requires grad: then a tangent would be lost without a word.
     inner = problem.derivative_milstein or problem.method == "log_ode"
-    with torch.set_grad_enabled(graph or inner), dual_numbers():
+    # Euler steps hold no number that meets the state, so duals of times and step serve the solver
+    # and only the model needs numbers lifted; elsewhere the whole solve runs under it.
+    only_model = problem.method == "euler"
+    with (
+        torch.set_grad_enabled(graph or inner),
+        forward_ad.dual_level(),
+        nullcontext() if only_model else lifted(),
+    ):
         x0 = problem.x0 if graph else problem.x0.detach()
-        x0 = x0.repeat(rows, 1)
+        x0 = x0.repeat(rows, 1) if rows > 1 else x0.clone()
         if inner and not graph:
             x0.requires_grad_(True)
         x0 = dual(x0, seeds.expand(rows, batch, d).reshape(rows * batch, d))
         noise = TiledNoise(progress.watch(problem.bm), rows, as_dual=True)
-        view = problem.view.wrapped(_with_tangents)
+        view = problem.view.wrapped(_lifted_function if only_model else _with_tangents)
+        times = {"ts": dual(problem.ts), "dt": dual(problem.ts.new_tensor(problem.dt))}
         with replaced(problem.sde, {n: dual(v, e) for n, (v, e) in swap.items()}):
-            path, tangent = unpack(integrate(problem, view=view, x0=x0, bm=noise))
+            out = integrate(problem, view=view, x0=x0, bm=noise, **(times if only_model else {}))
+        path, tangent = unpack(out)
     if not graph:
         path, tangent = path.detach(), tangent.detach()
     return path[:, :batch], tangent.unflatten(1, (rows, batch))
@@ -75,7 +86,15 @@ def _with_tangents(name: str, function: Callable) -> Callable:
     return wrapped
 
 
+def _lifted_function(name: str, function: Callable) -> Callable:
+    inner, context = _with_tangents(name, function), lifted()
+
+    def wrapped(*args: Tensor) -> Any:
+        with context:
+            return inner(*args)
+
+    return wrapped
+
+
 def _filled(value: Tensor) -> Tensor:
-    return value if torch._unpack_dual(value, level=0)[1] is not None else dual(value)
-
-
+    return value if has_tangent(value) else dual(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import torchsde
 from tqdm.auto import tqdm
+
+from sdesens.brownian import BaseBrownian, WrappedBrownian
 
 
 class Progress:
@@ -24,23 +25,16 @@ class Progress:
         if self._bar is not None:
             self._bar.update(steps)
 
-    def watch(self, bm: torchsde.BaseBrownian) -> torchsde.BaseBrownian:
+    def watch(self, bm: BaseBrownian) -> BaseBrownian:
         """``bm``, counting one step a query."""
         return bm if self._bar is None else _Counted(bm, self)
 
 
-class _Counted(torchsde.BaseBrownian):
-    def __init__(self, bm: torchsde.BaseBrownian, progress: Progress) -> None:
-        self._bm, self._progress = bm, progress
+class _Counted(WrappedBrownian):
+    def __init__(self, bm: BaseBrownian, progress: Progress) -> None:
+        super().__init__(bm)
+        self._progress = progress
 
     def __call__(self, ta, tb=None, return_U=False, return_A=False):
         self._progress.advance()
         return self._bm(ta, tb, return_U=return_U, return_A=return_A)
-
-    def __repr__(self) -> str:
-        return repr(self._bm)
-
-    dtype = property(lambda self: self._bm.dtype)
-    device = property(lambda self: self._bm.device)
-    shape = property(lambda self: self._bm.shape)
-    levy_area_approximation = property(lambda self: self._bm.levy_area_approximation)

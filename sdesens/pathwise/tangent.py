@@ -35,7 +35,7 @@ Outputs = tuple[Tensor, ...]
 def tangent(
     problem: Problem, inputs: Inputs, *, chunk_size: int | None, graph: bool, progress: Progress
 ) -> tuple[Tensor, Derivatives]:
-    """Path ``(T, B, d)`` and its derivatives by the tangent SDE, ``chunk_size`` directions a solve."""
+    """Path ``(T, B, d)`` and its derivatives, ``chunk_size`` directions a solve."""
     refuse(problem)
     names = list(inputs.parameters)
     sde = problem.sde
@@ -101,40 +101,42 @@ class _TangentSystem:
         return out[:, :batch], out[:, batch:].unflatten(1, (self.rows, batch))
 
     def _augmented(self, name: str, function: Callable) -> Callable:
-        closed = self.closed and name in ("f", "g", "f_and_g")
-        tangents_of = self._closed_form if closed else self._forward_mode
-        batch = self.problem.x0.shape[0]
+        sde, batch = self.problem.sde, self.problem.x0.shape[0]
+        joint = name.startswith("f_and_g")
+        if self.closed and name in ("f", "g", "f_and_g"):
+            f_tangent, g_tangent = sde.f_tangent, sde.g_tangent
+            if self.problem.view.noise_type != "diagonal":
+                g_tangent = partial(g_tangent, channels=self.problem.bm.shape[-1])
+            formulas = {"f": [f_tangent], "g": [g_tangent], "f_and_g": [f_tangent, g_tangent]}
+            tangents_of = partial(self._closed_form, formulas[name])
+        else:
+            tangents_of = self._forward_mode
 
         def augmented(t: Tensor, y: Tensor, *v: Tensor) -> Any:
-            parts = tangents_of(name, function, t, y[:batch], y[batch:], *(u[:batch] for u in v))
-            out = tuple(torch.cat(part) for part in parts)
-            return out if name.startswith("f_and_g") else out[0]
+            parts = tangents_of(function, t, y[:batch], y[batch:], *(u[:batch] for u in v))
+            out = tuple(map(torch.cat, parts))
+            return out if joint else out[0]
 
         return augmented
 
     def _closed_form(
-        self, name: str, function: Callable, t: Tensor, y: Tensor, dy: Tensor
+        self, formulas: list[Callable], function: Callable, t: Tensor, y: Tensor, dy: Tensor
     ) -> list[list[Tensor]]:
-        sde, batch = self.problem.sde, y.shape[0]
+        batch, split = y.shape[0], self.states * y.shape[0]
         parts = [[out] for out in _as_tuple(function(t, y))]
-        formulas = {"f": [sde.f_tangent], "g": [sde.g_tangent]}.get(name)
-        formulas = formulas or [sde.f_tangent, sde.g_tangent]
-        if formulas[-1] == sde.g_tangent and parts[-1][0].dim() == 3:
-            formulas[-1] = partial(sde.g_tangent, channels=parts[-1][0].shape[-1])
-        split = self.states * batch
-        if self.states:
-            along = dy[:split] if self.states == 1 else dy[:split].unflatten(0, (self.states, -1))
-            for part, formula in zip(parts, formulas, strict=True):
-                out = formula(t, y, along)
-                part.append(out if self.states == 1 else out.flatten(0, 1))
-        for k, (parameter, _, unit) in enumerate(self.parameters):
-            along = dy[split + k * batch : split + (k + 1) * batch]
-            for part, formula in zip(parts, formulas, strict=True):
+        for part, formula in zip(parts, formulas, strict=True):
+            if self.states == 1:
+                part.append(formula(t, y, dy[:split]))
+            elif self.states:
+                along = dy[:split].unflatten(0, (self.states, batch))
+                part.append(formula(t, y, along).flatten(0, 1))
+            for k, (parameter, _, unit) in enumerate(self.parameters):
+                along = dy[split + k * batch : split + (k + 1) * batch]
                 part.append(formula(t, y, along, **{parameter: unit}))
         return parts
 
     def _forward_mode(
-        self, name: str, function: Callable, t: Tensor, y: Tensor, dy: Tensor, *v: Tensor
+        self, function: Callable, t: Tensor, y: Tensor, dy: Tensor, *v: Tensor
     ) -> list[list[Tensor]]:
         """The exact forward-mode derivative of ``function`` at the current state."""
         batch, split = y.shape[0], self.states * y.shape[0]
