@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -70,14 +70,17 @@ class Grid:
         """Number of steps."""
         return self.nodes.shape[0] - 1
 
-    def at_times(self, values: Tensor) -> Tensor:
-        """Values at the nodes, ``(N + 1, ...)``, interpolated to ``ts``: ``(T, ...)``."""
-        if self.after == list(range(values.shape[0])) and bool((self.weights[1:, 1] == 1).all()):
-            return values
-        w0, w1 = self.weights.to(values.dtype).view(-1, 2, *[1] * (values.dim() - 1)).unbind(1)
-        after = torch.tensor(self.after, device=values.device)
-        out = w0 * values[(after - 1).clamp(min=0)] + w1 * values[after]
-        return torch.cat([values[:1], out[1:]])
+    def at_times(self, values: Iterable[Tensor]) -> Tensor:
+        """Values at the nodes, one after the other, interpolated to ``ts``: ``(T, ...)``."""
+        out: list[Tensor] = []
+        weights, before = self.weights.tolist(), None
+        for k, value in enumerate(values):
+            while len(out) < len(self.after) and self.after[len(out)] == k:
+                w0, w1 = weights[len(out)]
+                exact = before is None or w1 == 1
+                out.append(value if exact else w0 * before + w1 * value)
+            before = value
+        return torch.stack(out)
 
 
 @dataclass(frozen=True)
@@ -184,16 +187,23 @@ def integrate(
     return path
 
 
-def step_of(problem: Problem, noise: BaseBrownian) -> Any:
-    """Torchsde's own one-step map of the solver, ``step(t0, t1, y0, extra) -> (y1, extra)``.
+def solver_of(
+    problem: Problem,
+    *,
+    view: View | None = None,
+    bm: BaseBrownian | None = None,
+    functional: bool = False,
+) -> Any:
+    """torchsde's solver object, of which ``step(t0, t1, y0, extra) -> (y1, extra)`` is used.
 
-    Its noise is asked of ``noise``. Derivatives inside the step (Milstein, log-ODE) are taken by
-    ``torch.func``, so the map can be put under ``vmap``.
+    ``functional`` has the derivatives inside a step (Milstein, log-ODE) taken by ``torch.func``,
+    so that the step can be put under ``vmap``.
     """
     solver = methods.select(problem.method, problem.view.sde_type)
+    wrapper = _FunctionalSDE if functional else base_sde.ForwardSDE
     return solver(
-        sde=_FunctionalSDE(problem.view),
-        bm=noise,
+        sde=wrapper(problem.view if view is None else view),
+        bm=problem.bm if bm is None else bm,
         dt=problem.dt,
         adaptive=False,
         rtol=0.0,
@@ -201,6 +211,20 @@ def step_of(problem: Problem, noise: BaseBrownian) -> Any:
         dt_min=0.0,
         options=dict(problem.options),
     )
+
+
+def march(problem: Problem, solver: Any, x0: Tensor) -> Iterator[tuple[Tensor, Any]]:
+    """State and extra solver state at every node, bit for bit as in ``torchsde.sdeint``.
+
+    The steps are those of torchsde's loop, which also works out at every step where it is and
+    interpolates there; with the grid known beforehand that half of its time is saved.
+    """
+    nodes = problem.grid.nodes.unbind(0)
+    y, extra = x0, solver.init_extra_solver_state(nodes[0], x0)
+    yield y, extra
+    for t0, t1 in pairwise(nodes):
+        y, extra = solver.step(t0, t1, y, extra)
+        yield y, extra
 
 
 class _FunctionalSDE(base_sde.ForwardSDE):

@@ -27,7 +27,7 @@ from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
 from sdesens.pathwise.forward import TiledNoise, dual, dual_numbers, unpack
 from sdesens.pathwise.progress import Progress
 from sdesens.sde import SDE
-from sdesens.solve import Problem, integrate
+from sdesens.solve import Problem, march, solver_of
 
 Outputs = tuple[Tensor, ...]
 
@@ -95,7 +95,9 @@ class _TangentSystem:
         start = torch.cat([x0, seeds.expand(-1, batch, d).reshape(-1, d)])
         noise = TiledNoise(progress.watch(self.problem.bm), 1 + self.rows)
         view = self.problem.view.wrapped(self._augmented)
-        out = integrate(self.problem, view=view, x0=start, bm=noise)
+        solver = solver_of(self.problem, view=view, bm=noise)
+        states = (y for y, _ in march(self.problem, solver, start))
+        out = self.problem.grid.at_times(states)
         if not graph:
             out = out.detach()
         return out[:, :batch], out[:, batch:].unflatten(1, (self.rows, batch))

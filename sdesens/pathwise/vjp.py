@@ -28,7 +28,7 @@ from sdesens.brownian import BaseBrownian, WrappedBrownian
 from sdesens.errors import UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
 from sdesens.pathwise.progress import Progress
-from sdesens.solve import Problem, integrate, step_of
+from sdesens.solve import Problem, march, solver_of
 
 _CHUNK_NUMBERS = 2**22  # numbers in the step Jacobians held at once, unless chunk_size is given
 
@@ -65,7 +65,7 @@ def _chain(
             if B is not None:
                 state = state + torch.nn.functional.pad(B[k], (first, 0))
             at_nodes.append(state[:, :d])
-    return grid.at_times(torch.stack(at_nodes))
+    return grid.at_times(at_nodes)
 
 
 class _Steps:
@@ -76,36 +76,33 @@ class _Steps:
     """
 
     def __init__(self, problem: Problem, graph: bool, progress: Progress) -> None:
-        self.problem = problem
+        self.problem, self.times = problem, problem.grid.nodes
+        self._two_states = problem.method == "reversible_heun"
+        noise = _RecordedNoise(progress.watch(problem.bm))
+        solver = solver_of(problem, bm=noise)
         x0 = problem.x0 if graph else problem.x0.detach()
-        record = _RecordedNoise(progress.watch(problem.bm))
-        self._reversible = problem.method == "reversible_heun"
-        arguments: list[Tensor] = []
-        view = problem.view
-        if self._reversible:
-            view = view.wrapped(
-                lambda name, fn: _recording(fn, arguments) if name == "f_and_g" else fn
-            )
-        nodes = problem.grid.nodes
-        self.path = integrate(problem, view=view, x0=x0, ts=nodes, bm=record)
-        self.states = self.path
-        if self._reversible:
-            # f_and_g is evaluated once at every z, after the checks that torchsde makes first.
-            z = torch.stack(arguments[len(arguments) - len(nodes) :])
-            self.states = torch.cat([self.path, z], dim=-1)
-        self.noise = record.stacked()
-        self.times = nodes
+        self.states = torch.stack([self._pack(*at) for at in march(problem, solver, x0)])
+        self.noise = noise.stacked()
         self._replay = _ReplayedNoise(problem.bm)
-        self._step = step_of(problem, self._replay)
+        self._solver = solver_of(problem, bm=self._replay, functional=True)
+
+    @property
+    def path(self) -> Tensor:
+        """The path at all nodes, ``(N + 1, B, d)``."""
+        return self.states[..., : self.problem.x0.shape[1]]
 
     def __call__(self, t0: Tensor, t1: Tensor, state: Tensor, noise: Sequence[Tensor]) -> Tensor:
         """One step from ``state``, ``(B, D)`` to ``(B, D)``."""
         self._replay.current = tuple(noise)
-        if not self._reversible:
-            return self._step.step(t0, t1, state, ())[0]
-        y, z = state.chunk(2, dim=-1)
-        y1, extra = self._step.step(t0, t1, y, (*self._step.sde.f_and_g(t0, z), z))
-        return torch.cat([y1, extra[2]], dim=-1)
+        y, extra = state, ()
+        if self._two_states:
+            y, z = state.chunk(2, dim=-1)
+            extra = (*self._solver.sde.f_and_g(t0, z), z)
+        return self._pack(*self._solver.step(t0, t1, y, extra))
+
+    def _pack(self, y: Tensor, extra: Any) -> Tensor:
+        # The solver's f and g in extra are functions of z, so y and z are the whole state.
+        return torch.cat([y, extra[2]], dim=-1) if self._two_states else y
 
 
 class _Linearisation:
@@ -271,15 +268,3 @@ class _ReplayedNoise(WrappedBrownian):
 
     def __call__(self, ta, tb=None, return_U=False, return_A=False):
         return self.current if return_U or return_A else self.current[0]
-
-
-def _recording(arguments: list[Tensor], name: str, function: Callable) -> Callable:
-    """The function, keeping its state arguments if it is the joint one."""
-    if name != "f_and_g":
-        return function
-
-    def recorded(t: Tensor, y: Tensor) -> Any:
-        arguments.append(y)
-        return function(t, y)
-
-    return recorded
