@@ -142,10 +142,13 @@ class SDE(nn.Module):
 
     def join(self, entries: Any, like: Sequence[Tensor]) -> Tensor:
         """Entries shaped like the components ``like``, joined to ``(..., P, d)``."""
-        if self.sizes == (None,) and not isinstance(entries, (tuple, list)):
-            return _fill(entries, like[0].shape, like[0]).unsqueeze(-1)
-        entries = self._per_component(entries, "entry")
-        parts = [_fill(e, c.shape, c) for e, c in zip(entries, like, strict=True)]
+        entries = self.per_component(entries, "entry")
+        return self.stack([fill(e, c.shape, c) for e, c in zip(entries, like, strict=True)])
+
+    def stack(self, parts: Sequence[Tensor]) -> Tensor:
+        """Components ``(..., P)`` or ``(..., n, P)`` as one tensor ``(..., P, d)``."""
+        if self.sizes == (None,):
+            return parts[0].unsqueeze(-1)
         rows = [p.unsqueeze(-2) if n is None else p for p, n in zip(parts, self.sizes, strict=True)]
         return torch.cat(rows, dim=-2).mT
 
@@ -154,7 +157,7 @@ class SDE(nn.Module):
 
         ``channels`` is ``m``, needed only if every row is a number.
         """
-        rows = self._per_component(rows, "row")
+        rows = self.per_component(rows, "row")
         if self.noise_type == "scalar":
             rows = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
         for row in rows:
@@ -165,14 +168,15 @@ class SDE(nn.Module):
         parts = []
         for row, c, n in zip(rows, like, self.sizes, strict=True):
             if isinstance(row, (tuple, list)):
-                part = torch.stack([_fill(e, c.shape, c) for e in row], dim=-2)
+                part = torch.stack([fill(e, c.shape, c) for e in row], dim=-2)
             else:
                 shape = torch.Size((*c.shape[:-1], channels or 1, c.shape[-1]))
-                part = _fill(row, shape, c)
+                part = fill(row, shape, c)
             parts.append(part.unsqueeze(-3) if n is None else part)
         return torch.cat(parts, dim=-3).movedim(-1, -3)
 
-    def _per_component(self, entries: Any, what: str) -> Sequence[Any]:
+    def per_component(self, entries: Any, what: str) -> Sequence[Any]:
+        """What ``drift`` or ``diffusion`` returned, as a sequence with one ``what`` a component."""
         count = len(self.sizes)
         if count == 1 and not isinstance(entries, (tuple, list)):
             return (entries,)
@@ -224,7 +228,7 @@ def column(value: Any) -> Any:
     return value.unsqueeze(-1) if isinstance(value, Tensor) and value.dim() else value
 
 
-def _fill(entry: Any, shape: torch.Size, like: Tensor) -> Tensor:
+def fill(entry: Any, shape: torch.Size, like: Tensor) -> Tensor:
     """``entry``, a number or a tensor, broadcast to ``shape`` in the dtype of ``like``."""
     if not isinstance(entry, Tensor):
         return like.new_full(shape, float(entry))

@@ -194,7 +194,7 @@ def solver_of(
     bm: BaseBrownian | None = None,
     functional: bool = False,
 ) -> Any:
-    """torchsde's solver object, of which ``step(t0, t1, y0, extra) -> (y1, extra)`` is used.
+    """The solver object of torchsde, of which ``step(t0, t1, y0, extra) -> (y1, extra)`` is used.
 
     ``functional`` has the derivatives inside a step (Milstein, log-ODE) taken by ``torch.func``,
     so that the step can be put under ``vmap``.

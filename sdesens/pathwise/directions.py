@@ -11,6 +11,7 @@ from torch import Tensor
 from sdesens.solve import Problem
 
 Derivatives = dict[str, Tensor]
+ParameterDirection = tuple[str, Tensor, Tensor]  # name, value, unit tangent
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Inputs:
             for start in range(0, self.d, size):
                 yield start, min(start + size, self.d)
 
-    def parameter_directions(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+    def parameter_directions(self) -> Iterator[ParameterDirection]:
         """Name, value and unit tangent of every parameter entry."""
         for name, value in self.parameters.items():
             for k in range(value.numel()):

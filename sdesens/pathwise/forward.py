@@ -38,15 +38,15 @@ class _ZeroTangents(TorchFunctionMode):
         self._parameters: dict[int, Tensor] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in _ARITHMETIC and len(args) == 2:
-            a, b = args
-            if _is_dual(a):
-                if not _is_dual(b):
-                    b = self._lift(b, a)
-            elif _is_dual(b):
-                a = self._lift(a, b)
-            return func(a, b, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        if func not in _ARITHMETIC or len(args) != 2:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        a, b = args
+        if _is_dual(a):
+            if not _is_dual(b):
+                b = self._lift(b, a)
+        elif _is_dual(b):
+            a = self._lift(a, b)
+        return func(a, b, **(kwargs or {}))
 
     def _lift(self, value: Any, partner: Tensor) -> Any:
         if type(value) is nn.Parameter:

@@ -15,7 +15,6 @@ Source: Kunita, *Stochastic Flows and Stochastic Differential Equations*, 1990.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,10 +22,11 @@ from torch import Tensor
 
 from sdesens._parameters import replaced
 from sdesens.errors import UnsupportedError
-from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
+from sdesens.pathwise.closed_form import ClosedForms
+from sdesens.pathwise.directions import Derivatives, Inputs, ParameterDirection, fits_in_rows
 from sdesens.pathwise.forward import TiledNoise, dual, dual_numbers, unpack
 from sdesens.pathwise.progress import Progress
-from sdesens.sde import SDE
+from sdesens.sde import View
 from sdesens.solve import Problem, march, solver_of
 
 Outputs = tuple[Tensor, ...]
@@ -37,9 +37,7 @@ def tangent(
 ) -> tuple[Tensor, Derivatives]:
     """Path ``(T, B, d)`` and its derivatives, ``chunk_size`` directions a solve."""
     refuse(problem)
-    names = list(inputs.parameters)
-    sde = problem.sde
-    closed = isinstance(sde, SDE) and sde.has_closed_form_tangent(names)
+    closed = ClosedForms.apply(problem.sde, problem.view, list(inputs.parameters))
     together = closed or fits_in_rows(problem)
     first = inputs.d if inputs.x0 else 0
     parameters = list(inputs.parameter_directions())
@@ -49,10 +47,13 @@ def tangent(
         stop = min(start + size, inputs.count)
         units = inputs.units[start : min(stop, first)]
         rest = parameters[max(start - first, 0) : max(stop - first, 0)]
+        if closed:
+            view = _closed_view(problem, units.shape[0], rest)
+        else:
+            view = _ForwardMode(problem, units.shape[0], rest, together).view()
         seeds = torch.cat([units, torch.zeros_like(inputs.units[:1]).expand(len(rest), -1, -1)])
-        system = _TangentSystem(problem, units.shape[0], rest, closed, together)
         with torch.set_grad_enabled(graph):
-            x, tangents = system.solve(seeds, graph, progress)
+            x, tangents = _solve(problem, view, seeds, graph, progress)
         path = x if path is None else path
         columns += tangents.unbind(1)
     assert path is not None
@@ -69,105 +70,85 @@ def refuse(problem: Problem) -> None:
         )
 
 
-class _TangentSystem:
-    """State and tangents as one torchsde object.
+def _solve(
+    problem: Problem, view: View, seeds: Tensor, graph: bool, progress: Progress
+) -> tuple[Tensor, Tensor]:
+    """Path ``(T, B, d)`` and tangents ``(T, R, B, d)`` of the system ``view`` from ``seeds``."""
+    rows, (batch, d) = seeds.shape[0], problem.x0.shape
+    x0 = problem.x0 if graph else problem.x0.detach()
+    start = torch.cat([x0, seeds.expand(-1, batch, d).reshape(-1, d)])
+    noise = TiledNoise(progress.watch(problem.bm), 1 + rows)
+    solver = solver_of(problem, view=view, bm=noise)
+    out = problem.grid.at_times(y for y, _ in march(problem, solver, start))
+    if not graph:
+        out = out.detach()
+    return out[:, :batch], out[:, batch:].unflatten(1, (rows, batch))
 
-    ``states`` tangents start from x0 directions, one more for each of ``parameters``: name, value
-    and unit tangent.
+
+def _closed_view(problem: Problem, states: int, parameters: list[ParameterDirection]) -> View:
+    units = [(name, unit) for name, _, unit in parameters]
+    channels = problem.bm.shape[-1]
+    return ClosedForms(problem.sde, problem.x0.shape[0], states, units, channels).view()
+
+
+class _ForwardMode:
+    """Drift and diffusion on rows by their exact forward-mode derivative at the current state.
+
+    ``states`` directions are in x0, one more for each of ``parameters``. If the model takes a
+    batch several times over, the directions in x0 go through it ``together``.
     """
 
     def __init__(
         self,
         problem: Problem,
         states: int,
-        parameters: list[tuple[str, Tensor, Tensor]],
-        closed: bool,
+        parameters: list[ParameterDirection],
         together: bool,
     ) -> None:
-        self.problem, self.states, self.parameters = problem, states, parameters
-        self.closed, self.together = closed, together
-        self.rows = states + len(parameters)
+        self.problem, self.parameters = problem, parameters
+        batch, self.split = problem.x0.shape[0], states * problem.x0.shape[0]
+        size = self.split if together else batch
+        self.blocks = [(k, k + size) for k in range(0, self.split, size)] if size else [(0, 0)]
 
-    def solve(self, seeds: Tensor, graph: bool, progress: Progress) -> tuple[Tensor, Tensor]:
-        """Path ``(T, B, d)`` and tangents ``(T, rows, B, d)``."""
-        batch, d = self.problem.x0.shape
-        x0 = self.problem.x0 if graph else self.problem.x0.detach()
-        start = torch.cat([x0, seeds.expand(-1, batch, d).reshape(-1, d)])
-        noise = TiledNoise(progress.watch(self.problem.bm), 1 + self.rows)
-        view = self.problem.view.wrapped(self._augmented)
-        solver = solver_of(self.problem, view=view, bm=noise)
-        states = (y for y, _ in march(self.problem, solver, start))
-        out = self.problem.grid.at_times(states)
-        if not graph:
-            out = out.detach()
-        return out[:, :batch], out[:, batch:].unflatten(1, (self.rows, batch))
+    def view(self) -> View:
+        """The rows' functions, for a solver."""
+        return self.problem.view.wrapped(self._augmented)
 
     def _augmented(self, name: str, function: Callable) -> Callable:
-        sde, batch = self.problem.sde, self.problem.x0.shape[0]
-        joint = name.startswith("f_and_g")
-        if self.closed and name in ("f", "g", "f_and_g"):
-            f_tangent, g_tangent = sde.f_tangent, sde.g_tangent
-            if self.problem.view.noise_type != "diagonal":
-                g_tangent = partial(g_tangent, channels=self.problem.bm.shape[-1])
-            formulas = {"f": [f_tangent], "g": [g_tangent], "f_and_g": [f_tangent, g_tangent]}
-            tangents_of = partial(self._closed_form, formulas[name])
-        else:
-            tangents_of = self._forward_mode
+        batch = self.problem.x0.shape[0]
 
         def augmented(t: Tensor, y: Tensor, *v: Tensor) -> Any:
-            parts = tangents_of(function, t, y[:batch], y[batch:], *(u[:batch] for u in v))
-            out = tuple(map(torch.cat, parts))
-            return out if joint else out[0]
+            pieces = self._pieces(function, t, y[:batch], y[batch:], [u[:batch] for u in v])
+            primals = [primal[:batch] for primal in pieces[0][0]]
+            tangents = zip(*(tangents for _, tangents in pieces), strict=True)
+            out = tuple(torch.cat([p, *ts]) for p, ts in zip(primals, tangents, strict=True))
+            return out if name.startswith("f_and_g") else out[0]
 
         return augmented
 
-    def _closed_form(
-        self, formulas: list[Callable], function: Callable, t: Tensor, y: Tensor, dy: Tensor
-    ) -> list[list[Tensor]]:
-        batch, split = y.shape[0], self.states * y.shape[0]
-        parts = [[out] for out in _as_tuple(function(t, y))]
-        for part, formula in zip(parts, formulas, strict=True):
-            if self.states == 1:
-                part.append(formula(t, y, dy[:split]))
-            elif self.states:
-                along = dy[:split].unflatten(0, (self.states, batch))
-                part.append(formula(t, y, along).flatten(0, 1))
-            for k, (parameter, _, unit) in enumerate(self.parameters):
-                along = dy[split + k * batch : split + (k + 1) * batch]
-                part.append(formula(t, y, along, **{parameter: unit}))
-        return parts
-
-    def _forward_mode(
-        self, function: Callable, t: Tensor, y: Tensor, dy: Tensor, *v: Tensor
-    ) -> list[list[Tensor]]:
-        """The exact forward-mode derivative of ``function`` at the current state."""
-        batch, split = y.shape[0], self.states * y.shape[0]
-        pieces: list[tuple[Outputs, Outputs]] = []
-        blocks = [(0, split)] if self.together and self.states else []
-        if not self.together:
-            blocks = [(k * batch, (k + 1) * batch) for k in range(self.states)]
-        for start, stop in blocks:
-            pieces.append(_directional(function, t, y, dy[start:stop], v))
-        for k, (parameter, value, unit) in enumerate(self.parameters):
-            along = dy[split + k * batch : split + (k + 1) * batch]
-            with dual_numbers(), replaced(self.problem.sde, {parameter: dual(value, unit)}):
-                pieces.append(_unpacked(function(t, dual(y, along), *v)))
-        primal = [p[:batch] for p in pieces[0][0]]
-        return [[p, *(piece[1][i] for piece in pieces)] for i, p in enumerate(primal)]
+    def _pieces(
+        self, function: Callable, t: Tensor, y: Tensor, dy: Tensor, v: list[Tensor]
+    ) -> list[tuple[Outputs, Outputs]]:
+        """Primal and tangent outputs of every block of directions."""
+        batch, pieces = y.shape[0], []
+        for start, stop in self.blocks:
+            copies = (stop - start) // batch if batch else 1
+            with dual_numbers():
+                along = dual(_tiled(y, copies), dy[start:stop])
+                pieces.append(_unpacked(function(t, along, *(_tiled(u, copies) for u in v))))
+        for k, (name, value, unit) in enumerate(self.parameters):
+            start = self.split + k * batch
+            with dual_numbers(), replaced(self.problem.sde, {name: dual(value, unit)}):
+                along = dual(y, dy[start : start + batch])
+                pieces.append(_unpacked(function(t, along, *v)))
+        return pieces
 
 
-def _directional(function: Callable, t: Tensor, y: Tensor, dy: Tensor, v: tuple[Tensor, ...]):
-    rows = dy.shape[0] // y.shape[0] if y.shape[0] else 1
-    if rows > 1:
-        y, v = y.repeat(rows, 1), tuple(u.repeat(rows, 1) for u in v)
-    with dual_numbers():
-        return _unpacked(function(t, dual(y, dy), *v))
+def _tiled(value: Tensor, copies: int) -> Tensor:
+    return value if copies == 1 else torch.cat([value] * copies)
 
 
 def _unpacked(outputs: Any) -> tuple[Outputs, Outputs]:
-    pairs = [unpack(out) for out in _as_tuple(outputs)]
+    outputs = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+    pairs = [unpack(out) for out in outputs]
     return tuple(p for p, _ in pairs), tuple(t for _, t in pairs)
-
-
-def _as_tuple(outputs: Any) -> Outputs:
-    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)

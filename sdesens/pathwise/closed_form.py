@@ -1,0 +1,110 @@
+"""State and tangents advanced by component, from the closed-form tangents of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdesens.sde import SDE, View, fill
+
+Components = list[Tensor]
+Direction = tuple[int, dict[str, Tensor]]  # block of rows, tangents of parameters
+
+
+class ClosedForms:
+    """Drift and diffusion on rows: the state, then one block of rows a direction.
+
+    The first ``states`` directions are in x0 and go through the model's formulas together, behind
+    a leading axis; each of ``parameters`` (unit tangents by name) goes alone.
+    """
+
+    def __init__(
+        self,
+        sde: SDE,
+        batch: int,
+        states: int,
+        parameters: Sequence[tuple[str, Tensor]],
+        channels: int,
+    ) -> None:
+        self.sde, self.batch, self.states, self.channels = sde, batch, states, channels
+        self.parameters: list[Direction] = [
+            (1 + states + k, {name: unit}) for k, (name, unit) in enumerate(parameters)
+        ]
+        forms: Any = sde
+        self._drift_tangent: Callable = forms.drift_tangent
+        self._diffusion_tangent: Callable = forms.diffusion_tangent
+        self._diffusion = self._entries if sde.noise_type == "diagonal" else self._rows
+
+    @staticmethod
+    def apply(sde: Any, view: View, parameters: Sequence[str]) -> bool:
+        """Whether ``view`` is the component form of a model whose closed forms cover these."""
+        own = isinstance(sde, SDE) and type(sde).f is SDE.f and type(sde).g is SDE.g
+        return own and view.functions["f"] == sde.f and sde.has_closed_form_tangent(parameters)
+
+    def view(self) -> View:
+        """The rows' drift and diffusion, for a solver."""
+        functions = {"f": self.f, "g": self.g, "f_and_g": self.f_and_g}
+        return View(functions, self.sde.noise_type, self.sde.sde_type)
+
+    def f(self, t: Tensor, y: Tensor) -> Tensor:
+        """Drift of state and tangents, ``(rows * B, d)``."""
+        rows = self._split(y)
+        return self._entries(self.sde.drift, self._drift_tangent, t, rows)
+
+    def g(self, t: Tensor, y: Tensor) -> Tensor:
+        """Diffusion of state and tangents, ``(rows * B, d)`` or ``(rows * B, d, m)``."""
+        return self._diffusion(self.sde.diffusion, self._diffusion_tangent, t, self._split(y))
+
+    def f_and_g(self, t: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Both."""
+        rows = self._split(y)
+        return (
+            self._entries(self.sde.drift, self._drift_tangent, t, rows),
+            self._diffusion(self.sde.diffusion, self._diffusion_tangent, t, rows),
+        )
+
+    def _split(self, y: Tensor) -> list[Components]:
+        """For each block of rows its components, the state first."""
+        parts = [c.split(self.batch, -1) for c in self.sde.components(y)]
+        return [list(block) for block in zip(*parts, strict=True)]
+
+    def _directions(self, rows: list[Components]) -> Iterator[tuple[Components, dict[str, Tensor]]]:
+        """Tangents and parameter tangents of each call of a formula."""
+        if self.states == 1:
+            yield rows[1], {}
+        elif self.states:
+            blocks = rows[1 : 1 + self.states]
+            yield [torch.stack(parts) for parts in zip(*blocks, strict=True)], {}
+        for block, tangents in self.parameters:
+            yield rows[block], tangents
+
+    def _entries(
+        self, function: Callable, formula: Callable, t: Tensor, rows: list[Components]
+    ) -> Tensor:
+        """One entry a component: every direction's beside the state's, along the paths."""
+        state = rows[0]
+        parts = [self._filled(function(t, *state), state)]
+        for along, tangents in self._directions(rows):
+            entries = self._filled(formula(t, *state, *along, **tangents), along)
+            if along[0].dim() > state[0].dim():
+                entries = [e.movedim(0, -2).flatten(-2) for e in entries]
+            parts.append(entries)
+        return self.sde.stack([torch.cat(part, dim=-1) for part in zip(*parts, strict=True)])
+
+    def _filled(self, entries: Any, like: Components) -> Components:
+        entries = self.sde.per_component(entries, "entry")
+        return [fill(e, c.shape, c) for e, c in zip(entries, like, strict=True)]
+
+    def _rows(
+        self, function: Callable, formula: Callable, t: Tensor, rows: list[Components]
+    ) -> Tensor:
+        """One row of channels a component: every direction's below the state's."""
+        state, join, m = rows[0], self.sde.join_rows, self.channels
+        parts = [join(function(t, *state), state, m)]
+        for along, tangents in self._directions(rows):
+            out = join(formula(t, *state, *along, **tangents), along, m)
+            parts.append(out if along[0].dim() == state[0].dim() else out.flatten(0, 1))
+        return torch.cat(parts)
