@@ -18,6 +18,7 @@ taken, its steps must land on the recorded path, or it is not used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,9 +84,7 @@ class _Steps:
         arguments: list[Tensor] = []
         view = problem.view
         if self._reversible:
-            view = view.wrapped(
-                lambda name, fn: _recording(fn, arguments) if name == "f_and_g" else fn
-            )
+            view = view.wrapped(partial(_recording, arguments))
         nodes = problem.grid.nodes
         self.path = integrate(problem, view=view, x0=x0, ts=nodes, bm=record)
         self.states = self.path
