@@ -88,9 +88,11 @@ def lifted() -> TorchFunctionMode:
 
 def dual(primal: Tensor, tangent: Tensor | None = None) -> Tensor:
     """``primal`` with ``tangent``, zeros if omitted."""
-    return torch._VF._make_dual(
-        primal, torch.zeros_like(primal) if tangent is None else tangent, level=0
-    )
+    tangent = torch.zeros_like(primal) if tangent is None else tangent
+    try:
+        return torch._VF._make_dual(primal, tangent, level=0)
+    except RuntimeError:  # an expanded tensor, whose tangent would be laid out over itself
+        return torch._VF._make_dual(primal.contiguous(), tangent, level=0)
 
 
 def unpack(value: Tensor) -> tuple[Tensor, Tensor]:
