@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -45,24 +45,41 @@ def known_parameters(sde: Any) -> dict[str, Tensor]:
     return {n: v for n, v in named if v.is_floating_point()}
 
 
-@contextmanager
-def replaced(sde: Any, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Put ``tensors`` in the place of the parameters of these names, under every name they have.
+class Places:
+    """The places in ``sde`` that hold the parameters ``names``, under every name they have.
 
-    The object itself is changed and restored, so two threads must not do this to one object.
+    Finding them walks the whole model, so it is done once and not for every replacement.
     """
-    originals = find_parameters(sde, tuple(tensors))
-    places = []
-    for name, tensor in tensors.items():
-        same = [n for n, v in known_parameters(sde).items() if v is originals[name]]
-        places += [(*_owner(sde, n), originals[name], tensor) for n in same]
-    try:
-        for owner, leaf, _, tensor in places:
-            _put(owner, leaf, tensor)
-        yield
-    finally:
-        for owner, leaf, original, _ in places:
-            _put(owner, leaf, original)
+
+    def __init__(self, sde: Any, names: Sequence[str]) -> None:
+        self._places: dict[str, list[tuple[Any, str]]] = {}
+        known = known_parameters(sde)
+        self._originals = {name: known[name] for name in names}
+        for name, original in self._originals.items():
+            same = [n for n, value in known.items() if value is original]
+            self._places[name] = [_owner(sde, n) for n in same]
+
+    @contextmanager
+    def holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+        """Put ``tensors`` in the place of the parameters of these names, then restore them.
+
+        The model itself is changed and restored, so two threads must not do this to one model.
+        """
+        try:
+            for name, tensor in tensors.items():
+                for owner, leaf in self._places[name]:
+                    _put(owner, leaf, tensor)
+            yield
+        finally:
+            for name in tensors:
+                for owner, leaf in self._places[name]:
+                    _put(owner, leaf, self._originals[name])
+
+
+def replaced(sde: Any, tensors: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+    """:meth:`Places.holding`, for a single replacement."""
+    find_parameters(sde, tuple(tensors))
+    return Places(sde, tuple(tensors)).holding(tensors)
 
 
 def _owner(sde: Any, name: str) -> tuple[Any, str]:
@@ -89,7 +106,8 @@ def check_not_captured(sde: Any, parameters: Mapping[str, Tensor], evaluate: Any
     traced = {n: p for n, p in parameters.items() if p.requires_grad}
     if not traced:
         return
-    with torch.enable_grad(), replaced(sde, {n: p.detach().clone() for n, p in traced.items()}):
+    copies = {name: p.detach().clone() for name, p in traced.items()}
+    with torch.enable_grad(), replaced(sde, copies):
         outputs = [out for out in evaluate() if out.requires_grad]
         if not outputs:
             return

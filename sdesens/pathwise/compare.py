@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens._parameters import replaced
 from sdesens.brownian import BaseBrownian
 from sdesens.errors import UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
@@ -222,7 +221,7 @@ def _central_differences(problem: Problem, inputs: Inputs) -> Derivatives:
         up, down = value.detach() + move, value.detach() - move
         ends = []
         for moved in (up, down):
-            with replaced(problem.sde, {name: moved}):
+            with inputs.places.holding({name: moved}):
                 ends.append(integrate(problem, x0=x0))
         columns.append((ends[0] - ends[1]) / (up - down).sum().to(x0.dtype))
     return inputs.derivatives(columns)

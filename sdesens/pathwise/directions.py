@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sdesens._parameters import Places
 from sdesens.solve import Problem
 
 Derivatives = dict[str, Tensor]
@@ -23,19 +24,21 @@ class Inputs:
         x0: whether x0 is among the inputs.
         parameters: the parameter tensors by name, in the order asked for.
         units: ``(d, 1, d)`` unit directions of x0.
+        places: where the model holds the parameters.
     """
 
     d: int
     x0: bool
     parameters: dict[str, Tensor]
     units: Tensor
+    places: Places
 
     @classmethod
     def of(cls, problem: Problem, x0: bool, parameters: dict[str, Tensor]) -> Inputs:
         """Inputs of ``problem``."""
         d = problem.x0.shape[1]
         units = torch.eye(d, dtype=problem.x0.dtype, device=problem.x0.device)[:, None, :]
-        return cls(d, x0, parameters, units)
+        return cls(d, x0, parameters, units, Places(problem.sde, tuple(parameters)))
 
     @property
     def entries(self) -> int:

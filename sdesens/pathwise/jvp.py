@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from sdesens._parameters import replaced
+from sdesens._parameters import Places
 from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
 from sdesens.pathwise.forward import TiledNoise, dual, has_tangent, lifted, unpack
 from sdesens.pathwise.progress import Progress
@@ -27,13 +28,14 @@ def jvp(
     """
     columns, path = [], None
     for start, stop in inputs.x0_chunks(chunk_size, fits_in_rows(problem)):
-        x, tangent = _solve(problem, inputs.units[start:stop], {}, graph, progress)
+        seeds = inputs.units[start:stop]
+        x, tangent = _solve(problem, seeds, nullcontext, graph, progress)
         path = x if path is None else path
         columns += tangent.unbind(1)
     for name, value, direction in inputs.parameter_directions():
         seeds = torch.zeros_like(inputs.units[:1])
-        swap = {name: (value, direction)}
-        x, tangent = _solve(problem, seeds, swap, graph, progress)
+        hold = partial(_holding, inputs.places, name, value, direction)
+        x, tangent = _solve(problem, seeds, hold, graph, progress)
         path = x if path is None else path
         columns += tangent.unbind(1)
     assert path is not None
@@ -43,11 +45,14 @@ def jvp(
 def _solve(
     problem: Problem,
     seeds: Tensor,
-    swap: dict[str, tuple[Tensor, Tensor]],
+    hold: Callable[[], AbstractContextManager],
     graph: bool,
     progress: Progress,
 ) -> tuple[Tensor, Tensor]:
-    """One solve: path ``(T, B, d)`` and tangents ``(T, rows, B, d)`` from ``seeds``."""
+    """One solve: path ``(T, B, d)`` and tangents ``(T, rows, B, d)`` from ``seeds``.
+
+    ``hold`` is entered inside the forward-mode level, to put dual parameters in their places.
+    """
     rows, (batch, d) = seeds.shape[0], problem.x0.shape
     # torchsde differentiates the diffusion itself in Milstein and log-ODE steps, through
     # y.detach() unless y requires grad: then a tangent would be lost without a word.
@@ -68,12 +73,16 @@ def _solve(
         noise = TiledNoise(progress.watch(problem.bm), rows, as_dual=True)
         view = problem.view.wrapped(_lifted_function if only_model else _with_tangents)
         times = {"ts": dual(problem.ts), "dt": dual(problem.ts.new_tensor(problem.dt))}
-        with replaced(problem.sde, {n: dual(v, e) for n, (v, e) in swap.items()}):
+        with hold():
             out = integrate(problem, view=view, x0=x0, bm=noise, **(times if only_model else {}))
         path, tangent = unpack(out)
     if not graph:
         path, tangent = path.detach(), tangent.detach()
     return path[:, :batch], tangent.unflatten(1, (rows, batch))
+
+
+def _holding(places: Places, name: str, value: Tensor, direction: Tensor) -> AbstractContextManager:
+    return places.holding({name: dual(value, direction)})
 
 
 def _with_tangents(name: str, function: Callable) -> Callable:

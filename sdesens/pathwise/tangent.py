@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens._parameters import replaced
+from sdesens._parameters import Places
 from sdesens.errors import UnsupportedError
 from sdesens.pathwise.closed_form import ClosedForms
 from sdesens.pathwise.directions import Derivatives, Inputs, ParameterDirection, fits_in_rows
@@ -50,7 +50,7 @@ def tangent(
         if closed:
             view = _closed_view(problem, units.shape[0], rest)
         else:
-            view = _ForwardMode(problem, units.shape[0], rest, together).view()
+            view = _ForwardMode(problem, units.shape[0], rest, inputs.places, together).view()
         seeds = torch.cat([units, torch.zeros_like(inputs.units[:1]).expand(len(rest), -1, -1)])
         with torch.set_grad_enabled(graph):
             x, tangents = _solve(problem, view, seeds, graph, progress)
@@ -103,9 +103,10 @@ class _ForwardMode:
         problem: Problem,
         states: int,
         parameters: list[ParameterDirection],
+        places: Places,
         together: bool,
     ) -> None:
-        self.problem, self.parameters = problem, parameters
+        self.problem, self.parameters, self.places = problem, parameters, places
         batch, self.split = problem.x0.shape[0], states * problem.x0.shape[0]
         size = self.split if together else batch
         self.blocks = [(k, k + size) for k in range(0, self.split, size)] if size else [(0, 0)]
@@ -138,7 +139,7 @@ class _ForwardMode:
                 pieces.append(_unpacked(function(t, along, *(_tiled(u, copies) for u in v))))
         for k, (name, value, unit) in enumerate(self.parameters):
             start = self.split + k * batch
-            with dual_numbers(), replaced(self.problem.sde, {name: dual(value, unit)}):
+            with dual_numbers(), self.places.holding({name: dual(value, unit)}):
                 along = dual(y, dy[start : start + batch])
                 pieces.append(_unpacked(function(t, along, *v)))
         return pieces

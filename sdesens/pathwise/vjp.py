@@ -23,7 +23,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens._parameters import replaced
 from sdesens.brownian import BaseBrownian, WrappedBrownian
 from sdesens.errors import UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
@@ -148,7 +147,7 @@ class _Linearisation:
         noise = [w[start:stop].reshape(count, 1, *w.shape[2:]) for w in steps.noise]
 
         def step(t0, t1, y, theta, *noise):
-            with replaced(steps.problem.sde, theta):
+            with self.inputs.places.holding(theta):
                 return steps(t0, t1, y, noise)
 
         with torch.enable_grad():
@@ -156,7 +155,7 @@ class _Linearisation:
             grads = self._vjp(out, [y, *theta.values()], 1)
         A = grads[0].reshape(size, K, batch, size).permute(1, 2, 0, 3)
         B = [g.reshape(size, K, batch, -1).permute(1, 2, 0, 3) for g in grads[1:]]
-        return out.reshape(K, batch, size), A, torch.cat(B, dim=-1)
+        return out.reshape(K, batch, size), A, torch.cat(B, dim=-1).to(out.dtype)
 
     def _all_steps(self, start: int, stop: int):
         """``vmap`` over steps; with parameters, an identity over the samples as well."""
@@ -168,7 +167,7 @@ class _Linearisation:
         }
 
         def step(t0, t1, y, theta, *noise):
-            with replaced(steps.problem.sde, theta):
+            with self.inputs.places.holding(theta):
                 return steps(t0, t1, y, noise)
 
         noise = [w[start:stop] for w in steps.noise]
@@ -188,7 +187,7 @@ class _Linearisation:
             t0, t1 = self._times(k, k + 1)
             with (
                 torch.enable_grad(),
-                replaced(steps.problem.sde, {n: p[0] for n, p in theta.items()}),
+                self.inputs.places.holding({n: p[0] for n, p in theta.items()}),
             ):
                 out = steps(t0[0], t1[0], y[0], [w[k] for w in steps.noise])[None]
                 pieces.append((out, *self._jacobians(out, y, list(theta.values()))))
@@ -205,7 +204,7 @@ class _Linearisation:
         # (B, D, K, B, D): the samples are independent, so only the diagonal is kept.
         A = grads[0].reshape(batch, size, K, batch, size).diagonal(dim1=0, dim2=3)
         B = [g.reshape(batch, size, K, -1).permute(2, 0, 1, 3) for g in grads[1:]]
-        return A.permute(1, 3, 0, 2), torch.cat(B, dim=-1)
+        return A.permute(1, 3, 0, 2), torch.cat(B, dim=-1).to(out.dtype)
 
     def _vjp(self, out: Tensor, inputs: list[Tensor], samples: int) -> list[Tensor]:
         """Gradients of ``out (K, B, D)``, the identity over ``D`` or ``samples * D`` leading."""
@@ -237,7 +236,9 @@ class _Linearisation:
         return value if self.graph and value.requires_grad else value.detach().requires_grad_()
 
     def _times(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        return self.steps.times[start:stop], self.steps.times[start + 1 : stop + 1]
+        # Under vmap a time is no longer a scalar that any device takes.
+        times = self.steps.times[start : stop + 1].to(self.steps.states.device)
+        return times[:-1], times[1:]
 
 
 def _lands_on(out: Tensor, expected: Tensor) -> bool:
