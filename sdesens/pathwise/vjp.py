@@ -64,7 +64,8 @@ def _chain(
         for k in range(A.shape[0]):
             state = A[k] @ state
             if B is not None:
-                state = state + torch.nn.functional.pad(B[k], (first, 0))
+                # A parameter may be float64 beside a float32 state.
+                state = state + torch.nn.functional.pad(B[k].to(state.dtype), (first, 0))
             at_nodes.append(state[:, :d])
     return grid.at_times(torch.stack(at_nodes))
 
