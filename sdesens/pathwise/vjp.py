@@ -119,6 +119,8 @@ class _Linearisation:
 
     def __call__(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
         expected = self.steps.states[start + 1 : stop + 1]
+        if expected.shape[1] == 0:  # no samples, which neither vmap nor autograd takes
+            return expected.new_zeros(*expected.shape, expected.shape[-1]), None
         while len(self._ways) > 1:
             try:
                 out, A, B = self._ways[0](start, stop)
