@@ -33,7 +33,7 @@ class NeuralSDE(SDE):
     Example:
         >>> from sdesens.models import NeuralSDE
         >>> sum(p.numel() for p in NeuralSDE(dim=2, width=8).parameters())
-        50
+        58
     """
 
     sde_type, noise_type = "ito", "diagonal"

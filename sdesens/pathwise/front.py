@@ -98,7 +98,8 @@ def sensitivities(
         >>> x0 = torch.zeros(1, 1, dtype=torch.float64)
         >>> ts = torch.linspace(0, 1, 11, dtype=torch.float64)
         >>> sens = sdesens.sensitivities(ou, x0, ts, method="euler", dt=0.1, seed=0)
-        >>> bool((sens.dx0[:, 0, 0, 0] - 0.9 ** torch.arange(11)).abs().max() < 1e-14)
+        >>> exact = 0.9 ** torch.arange(11, dtype=torch.float64)
+        >>> bool((sens.dx0[:, 0, 0, 0] - exact).abs().max() < 1e-14)
         True
     """
     check_choice("mode", mode, (*MODES, "auto"))
