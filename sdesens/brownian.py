@@ -6,7 +6,7 @@ import bisect
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -178,7 +178,7 @@ class BrownianPath(BaseBrownian):
         coarse._fine, coarse._factor = self, n
         return coarse
 
-    def __call__(self, ta, tb=None, return_U=False, return_A=False):
+    def __call__(self, ta, tb=None, return_U=False, return_A=False) -> Any:
         """The increment over ``[ta, tb]``, or ``W(ta)`` from ``t0`` on if ``tb`` is omitted.
 
         Returns ``W`` of shape ``(B, m)``, and with it, where asked for, ``U`` of shape ``(B, m)``

@@ -160,6 +160,12 @@ class SDE(nn.Module):
         rows = self.per_component(rows, "row")
         if self.noise_type == "scalar":
             rows = [row if isinstance(row, (tuple, list)) else (row,) for row in rows]
+        lengths = {len(row) for row in rows if isinstance(row, (tuple, list))}
+        if len(lengths) > 1:
+            raise ValueError(
+                f"{type(self).__name__} must return rows of equal length, one entry for each "
+                f"Brownian channel, got lengths {sorted(lengths)}."
+            )
         for row in rows:
             if isinstance(row, (tuple, list)):
                 channels = len(row)

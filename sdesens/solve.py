@@ -142,6 +142,10 @@ def prepare(
             "bm and seed were both given; the noise is either that of bm or made from seed. "
             "Drop one of them."
         )
+    if bm is not None and not isinstance(bm, BaseBrownian):
+        raise TypeError(
+            f"bm must be a BrownianPath or another BaseBrownian, got {type(bm).__name__}."
+        )
     the_view = view(sde, names, None if bm is None else bm.shape[-1])
     method = _check_method(method, the_view)
     options = _check_options(options, method)
@@ -467,11 +471,9 @@ def _noise_for(
     return path
 
 
-def _check_bm(bm: Any, x0: Tensor, channels: int, method: str, the_view: View, grid: Grid) -> None:
-    if not isinstance(bm, BaseBrownian):
-        raise TypeError(
-            f"bm must be a BrownianPath or another BaseBrownian, got {type(bm).__name__}."
-        )
+def _check_bm(
+    bm: BaseBrownian, x0: Tensor, channels: int, method: str, the_view: View, grid: Grid
+) -> None:
     expected = (x0.shape[0], channels)
     if tuple(bm.shape) != expected:
         raise ValueError(

@@ -30,7 +30,8 @@ class Disagreement:
     Attributes:
         first, second: names of the ways; ``second`` may be ``"central difference"``.
         quantity: ``"x"``, ``"dx0"`` or ``"dparams['name']"``.
-        difference: largest absolute difference, relative to the largest entry of the quantity.
+        difference: largest absolute difference, relative to the largest entry of the quantity (or,
+            for a derivative near zero, to about a thousandth of the largest ``|x|``).
         tolerance: what it is held against.
         time_index, sample: where it is.
         index: the remaining indices, ``(out, in, ...)``.
@@ -183,14 +184,17 @@ def _disagreements(
 ) -> Iterator[Disagreement]:
     dtype = plain.dtype
     modes, by_central = _MODE_TOLERANCE[dtype], _CENTRAL_TOLERANCE[dtype]
+    # A central difference of a derivative that is zero is rounding, about eps^(2/3) |x|.
+    largest = plain.abs().max().item() if plain.numel() else 0.0
+    floor = 30 * torch.finfo(dtype).eps ** (2 / 3) / by_central * largest
     for mode, result in results.items():
         yield _largest(mode, "torchsde.sdeint", "x", result.x, plain, modes)
         for name, value in result.derivatives().items():
-            yield _largest(mode, CENTRAL, _label(name), value, central[name], by_central)
+            yield _largest(mode, CENTRAL, _label(name), value, central[name], by_central, floor)
     for first, second in combinations(results, 2):
         others = results[second].derivatives()
         for name, value in results[first].derivatives().items():
-            yield _largest(first, second, _label(name), value, others[name], modes)
+            yield _largest(first, second, _label(name), value, others[name], modes, floor)
 
 
 def _label(name: str) -> str:
@@ -198,14 +202,21 @@ def _label(name: str) -> str:
 
 
 def _largest(
-    first: str, second: str, quantity: str, a: Tensor, b: Tensor, tolerance: float
+    first: str,
+    second: str,
+    quantity: str,
+    a: Tensor,
+    b: Tensor,
+    tolerance: float,
+    floor: float = 0.0,
 ) -> Disagreement:
     difference = (a - b).detach().abs()
     if difference.numel() == 0:
         return Disagreement(first, second, quantity, 0.0, tolerance, 0, 0, ())
     worst = int(difference.nan_to_num(nan=float("inf")).argmax())
     time, sample, *rest = (int(i) for i in torch.unravel_index(torch.tensor(worst), a.shape))
-    scale = b.detach().abs().max().item() or 1.0
+    largest = b.detach().abs().max().item()
+    scale = (floor if largest < floor else largest) or 1.0  # NaN stays NaN
     value = difference.flatten()[worst].item() / scale
     return Disagreement(first, second, quantity, value, tolerance, time, sample, tuple(rest))
 

@@ -84,21 +84,23 @@ class Inputs:
 def fits_in_rows(problem: Problem) -> bool:
     """Whether the model takes a batch laid out several times, one copy below the other.
 
-    A drift that closes over one number a sample, a tensor ``(B, 1)``, does not.
+    A drift that closes over one number a sample, a tensor ``(B, 1)``, does not, nor one that takes
+    a mean over the batch, even of a single sample.
     """
     x0, view, t = problem.x0.detach(), problem.view, problem.ts[0]
     if x0.shape[1] == 1:
         return True  # one direction: nothing is laid out twice
+    # Another copy below, not the same: a mean over the batch would not show in equal ones.
+    other = x0 + 0.5 * (1 + x0.abs())
     with torch.no_grad():
-        single = view.f(t, x0), view.g(t, x0)
+        parts = (view.f(t, x0), view.g(t, x0)), (view.f(t, other), view.g(t, other))
+        both = torch.cat([x0, other])
         try:
-            double = view.f(t, x0.repeat(2, 1)), view.g(t, x0.repeat(2, 1))
+            double = view.f(t, both), view.g(t, both)
         except (RuntimeError, ValueError, IndexError):
             return False
     return all(
-        b.shape[0] == 2 * a.shape[0]
-        and torch.allclose(
-            b, a.repeat(2, *[1] * (a.dim() - 1)), rtol=1e-5, atol=1e-6, equal_nan=True
-        )
-        for a, b in zip(single, double, strict=True)
+        d.shape[0] == both.shape[0]
+        and torch.allclose(d, torch.cat(part), rtol=1e-5, atol=1e-6, equal_nan=True)
+        for d, part in zip(double, zip(*parts, strict=True), strict=True)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -143,6 +144,13 @@ def check_wrt(wrt: str | Sequence[str]) -> tuple[str, ...]:
 def parameters_of(problem: Problem, wrt: Sequence[str]) -> dict[str, Tensor]:
     """The parameters named in ``wrt``, which the model must reach by these names alone."""
     parameters = find_parameters(problem.sde, [name for name in wrt if name != "x0"])
+    for (first, a), (second, b) in combinations(parameters.items(), 2):
+        if a is b:
+            raise ValueError(
+                f"wrt names one tensor twice: {first!r} and {second!r} of "
+                f"{type(problem.sde).__name__} are tied. Name one; its derivative is that of all "
+                f"its places."
+            )
     x0, t, view = problem.x0.detach(), problem.ts[0], problem.view
     check_not_captured(problem.sde, parameters, lambda: (view.f(t, x0), view.g(t, x0)))
     return parameters

@@ -62,7 +62,8 @@ def _chain(
         for k in range(A.shape[0]):
             state = A[k] @ state
             if B is not None:
-                state = state + torch.nn.functional.pad(B[k], (first, 0))
+                # A parameter may be float64 beside a float32 state.
+                state = state + torch.nn.functional.pad(B[k].to(state.dtype), (first, 0))
             at_nodes.append(state[:, :d])
     return grid.at_times(at_nodes)
 
@@ -115,6 +116,8 @@ class _Linearisation:
 
     def __call__(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
         expected = self.steps.states[start + 1 : stop + 1]
+        if expected.shape[1] == 0:  # no samples, which neither vmap nor autograd takes
+            return expected.new_zeros(*expected.shape, expected.shape[-1]), None
         while len(self._ways) > 1:
             try:
                 out, A, B = self._ways[0](start, stop)
