@@ -108,8 +108,10 @@ class _ForwardMode:
     ) -> None:
         self.problem, self.parameters, self.places = problem, parameters, places
         batch, self.split = problem.x0.shape[0], states * problem.x0.shape[0]
+        together = together or states == 1
         size = self.split if together else batch
-        self.blocks = [(k, k + size) for k in range(0, self.split, size)] if size else [(0, 0)]
+        blocks = min(states, 1) if together else states
+        self.blocks = [(k * size, (k + 1) * size) for k in range(blocks)]
 
     def view(self) -> View:
         """The rows' functions, for a solver."""
