@@ -151,7 +151,7 @@ def transpose_rule(
     missing = "jvp" if name == "vjp" else "vjp"
     mode = "forward" if name == "vjp" else "reverse"
     try:
-        _, pullback = torch.func.vjp(linear, *(torch.zeros_like(d) for d in directions))
+        pullback = torch.func.vjp(linear, *(torch.zeros_like(d) for d in directions))[1]
     except _LeavesAutogradError:
         raise UnsupportedError(
             f"{mode} mode needs {missing}= here: it is derived from {name}= by differentiating "
@@ -186,9 +186,10 @@ class _Opaque(torch.autograd.Function):
         raise _second_derivative_refused(ctx.name)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, call: Any, *args: Tensor) -> Any:
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        call, *tensors = args
         return loop_over_batch(
-            info.batch_size, in_dims[1:], args, lambda *slices: _Opaque.apply(call, *slices)
+            info.batch_size, in_dims[1:], tensors, lambda *slices: _Opaque.apply(call, *slices)
         )
 
 

@@ -12,7 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from sdesens._checks import is_transformed
 
@@ -21,7 +25,7 @@ _FIRST_VMAP = torch._C._dispatch_key_parse("Batched")
 
 def inside_transform() -> bool:
     """Whether a ``torch.func`` transform or a batched backward pass is running."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return peek_interpreter_stack() is not None
 
 
 def is_dual(tensor: Tensor) -> bool:
@@ -54,7 +58,7 @@ def differentiable_jvp(*tensors: Tensor) -> Iterator[list[Tensor]]:
 
 
 def functorch_batched(
-    rule: Callable[..., tuple[Any, ...]], vectors: Sequence[Tensor | None]
+    rule: Callable[..., tuple[Any, ...]], vectors: Sequence[Any]
 ) -> tuple[Any, ...]:
     """``rule(*vectors)``, where ``vectors`` may come from ``is_grads_batched``.
 
@@ -100,8 +104,8 @@ def value_and_pullback(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
     is differentiable when gradients are enabled as it is called.
     """
     if inside_transform():
-        value, pull = torch.func.vjp(fn, x)
-        return value, lambda cotangent: pull(cotangent)[0]
+        transformed = torch.func.vjp(fn, x)
+        return transformed[0], lambda cotangent: transformed[1](cotangent)[0]
     with torch.enable_grad():
         value = fn(x)
 
@@ -119,6 +123,30 @@ def value_and_pullback(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
         return gradient
 
     return value, pullback
+
+
+class SeesTransformError(Exception):
+    """Code run below the transforms met a tensor that belongs to one of them."""
+
+
+class _WatchTransformed(TorchFunctionMode):
+    """Raise when a tensor of a transform is used; below it, it would pass as a constant."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for leaf in tree_leaves((args, kwargs)):
+            if isinstance(leaf, Tensor) and is_transformed(leaf):
+                raise SeesTransformError
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def below_transforms() -> Iterator[None]:
+    """Run in plain autograd, beneath every running transform of ``torch.func``."""
+    if not inside_transform():
+        yield
+        return
+    with temporarily_clear_interpreter_stack(), _WatchTransformed():
+        yield
 
 
 def unbatch(tensor: Any, dim: int | None, index: int) -> Any:

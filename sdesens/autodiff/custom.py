@@ -193,7 +193,8 @@ class _Apply(torch.autograd.Function):
             return functorch_batched(rule, tangents[1:])
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, call: _Call, *inputs: Tensor) -> Any:
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        call, *inputs = args
         if info.batch_size == 0:
             raise UnsupportedError(
                 "a custom_gradient operator under torch.func.vmap is called once for each entry "
