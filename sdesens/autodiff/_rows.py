@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from sdesens._checks import is_transformed
+from sdesens.autodiff._closures import FirstOrderOnly, reaches_other_leaf
 from sdesens.autodiff._transforms import (
     SeesTransformError,
     batch_first,
@@ -25,7 +26,6 @@ from sdesens.autodiff._transforms import (
     functorch_batched,
     is_dual,
 )
-from sdesens.errors import UnsupportedError
 
 
 class RowFunction:
@@ -133,7 +133,7 @@ class Jet:
 
     def primal(self) -> Jet:
         """The jet without the forward-mode tangents of what ``fn`` closes over."""
-        with below_transforms():
+        with below_transforms(), torch.enable_grad():
             if not is_dual(self.values):
                 return self
             return Jet(self.u, forward_ad.unpack_dual(self.values).primal)
@@ -141,25 +141,9 @@ class Jet:
     def outer_values(self) -> Tensor:
         """``values`` as a function of what ``fn`` closes over; the leaf ``u`` is not for others."""
         with below_transforms():
-            if is_dual(self.values) or _reaches_other_leaf(self.values, self.u):
+            if is_dual(self.values) or reaches_other_leaf(self.values, self.u):
                 return self.values
             return self.values.detach()
-
-
-def _reaches_other_leaf(values: Tensor, u: Tensor) -> bool:
-    """Whether the graph of ``values`` ends in a leaf other than ``u``."""
-    seen: set[Any] = set()
-    stack = [values.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and leaf is not u:
-            return True
-        stack.extend(parent for parent, _ in node.next_functions)
-    return False
 
 
 def weigh(upstream: Tensor, derivative: Callable[[int], Tensor], *, like: Tensor) -> Tensor:
@@ -176,6 +160,13 @@ def _lift(x: Tensor, inverse: Tensor, jet: Jet) -> Tensor:
     if not carries_derivative(x):
         return jet.outer_values()[inverse]
     return _Lift.apply(x, inverse, jet.outer_values(), jet)
+
+
+MIXED_REFUSED = (
+    "unique_map: the derivative in x of a gradient that was taken in a tensor which fn closes over "
+    "is not available. Differentiate in x first and in that tensor second, or make that tensor a "
+    "column of x and use dim=0."
+)
 
 
 class _Lift(torch.autograd.Function):
@@ -209,7 +200,7 @@ class _Lift(torch.autograd.Function):
             if wants_values:
                 rows = upstream.reshape(-1, upstream.shape[-1])
                 gv = torch.zeros_like(values).index_add(0, inverse.reshape(-1), rows)
-                gv = _FirstOrder.apply(gv, x) if again else gv
+                gv = FirstOrderOnly.apply(gv, x, MIXED_REFUSED) if again else gv
             return gx, gv
 
         gx, gv = functorch_batched(rule, grads)
@@ -242,49 +233,6 @@ class _Lift(torch.autograd.Function):
             for t, dim in zip((x, inverse), in_dims[:2], strict=True)
         )
         return _Lift.apply(x, inverse, values, jet), 0
-
-
-class _FirstOrder(torch.autograd.Function):
-    """The identity on the gradient of what ``fn`` closes over; its derivative in ``x`` is refused.
-
-    That gradient reaches the closed-over tensors through the distinct values, summed over equal
-    rows, so that a second derivative would come back summed too, and not as each row's own.
-    """
-
-    @staticmethod
-    def forward(gradient: Tensor, x: Tensor) -> Tensor:
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.x_node = inputs[1].grad_fn
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        if ctx.x_node is None or torch._C._will_engine_execute_node(ctx.x_node):
-            raise _mixed_derivative_refused()
-        return grads[0], None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        if tangents[1] is not None:
-            raise _mixed_derivative_refused()
-        return tangents[0].view_as(tangents[0])
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        gradient, x = args
-        if in_dims[1] is not None:
-            x = x.select(in_dims[1], 0)
-        return _FirstOrder.apply(gradient, x), in_dims[0]
-
-
-def _mixed_derivative_refused() -> UnsupportedError:
-    return UnsupportedError(
-        "unique_map: the derivative in x of a gradient that was taken in a tensor which fn closes "
-        "over is not available. Differentiate in x first and in that tensor second, or make that "
-        "tensor a column of x and use dim=0."
-    )
 
 
 class _Found:
