@@ -170,7 +170,8 @@ def per_sample_jacobian(
     if check and coupling != "exact":
         refuse_coupling(pull, y, _cure(coupling))
     # The k-th output of every sample, as cotangents (K, 1, *out): the same for all samples.
-    basis = torch.eye(out.numel(), dtype=y.dtype, device=y.device).reshape(-1, 1, *out)
+    basis = torch.eye(out.numel(), dtype=y.dtype, device=y.device)
+    basis = basis.reshape(out.numel(), 1, *out)
     if coupling == "exact":
         columns = [own_gradients(pull, k.expand(y.shape), x, chunk_size) for k in basis]
         rows = torch.stack(columns) if columns else x.new_zeros(0, *x.shape)
