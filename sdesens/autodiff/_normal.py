@@ -59,7 +59,12 @@ def _by_tails(near: Tensor, far: Tensor, no_far: Tensor) -> Tensor:
 
 
 def log_ndtr(x: Tensor) -> Tensor:
-    """``log Phi(x)``, also twice differentiable far above zero, where torch's own gives NaN."""
+    """``log Phi(x)``, twice differentiable on both sides and under vmap.
+
+    The second derivative of torch's own is NaN far above zero, and it has no batching rule.
+    """
     above = x > 0
     upper = torch.log1p(-0.5 * torch.erfc(torch.where(above, x, 1.0) * math.sqrt(0.5)))
-    return torch.where(above, upper, torch.special.log_ndtr(torch.where(above, -1.0, x)))
+    below = torch.where(above, -1.0, x)
+    lower = torch.log(0.5 * torch.special.erfcx(below * -math.sqrt(0.5))) - 0.5 * below * below
+    return torch.where(above, upper, lower)

@@ -93,6 +93,8 @@ def distinct_rows(x: Tensor) -> tuple[Tensor, Tensor]:
         if count > 1:
             entries, code = torch.unique(inverse * len(entries) + code, return_inverse=True)
         inverse, count = code, len(entries)
+        if bits.shape[1] == 1:
+            return entries.view(x.dtype).unsqueeze(1), inverse
     member = torch.empty(count, dtype=torch.int64, device=x.device)
     member[inverse] = torch.arange(len(x), device=x.device)
     return x[member], inverse

@@ -38,7 +38,7 @@ def isolate_samples(
 
     Args:
         fn: ``(N, *row) -> (N, *out)``, with samples that may be coupled.
-        chunk_size: samples a pass; by default as many as keep it below 2^23 entries.
+        chunk_size: samples a pass; by default as many as keep it below 2^18 entries.
 
     Returns:
         A function like ``fn``. Its first and second derivatives are right in reverse mode and in

@@ -17,9 +17,9 @@ def truncated_mixture_weights(
     r"""``w_k = p_k / Z``: what the weights of a mixture become when it is cut to an interval.
 
     With ``Z = sum_k p_k (Phi((upper - mean_k) / std_k) - Phi((lower - mean_k) / std_k))``, the
-    density of the cut mixture is ``sum_k w_k N(x; mean_k, std_k)`` on the interval. As ``Z`` couples
-    the components, each weight depends on the parameters of all. Made of torch operations: every
-    order of derivative, reverse and forward mode, and ``torch.func``.
+    density of the cut mixture is ``sum_k w_k N(x; mean_k, std_k)`` on the interval. As ``Z``
+    couples the components, each weight depends on the parameters of all. Made of torch operations:
+    every order of derivative, reverse and forward mode, and ``torch.func``.
 
     Wrong in circulation: the derivative of each weight by its own component alone, which forgets
     the sum over components; at weights (.3, .7), means (-1, 2), deviations (.5, 1) on [0, 1] and

@@ -61,7 +61,7 @@ def per_sample_grad(
             grad, and in the parameters of ``fn``.
         coupling: ``"none"``, ``"exact"`` or ``"frozen"``.
         chunk_size: for ``"exact"`` the number of samples a pass (by default as many as keep it
-            below 2^23 entries), for ``strategy="vmap"`` that of samples mapped at once. Never
+            below 2^18 entries), for ``strategy="vmap"`` that of samples mapped at once. Never
             changes the result. One pass has nothing to cut.
         strategy: ``"vjp"`` runs ``fn`` on the batch; ``"vmap"`` maps it over batches of one sample,
             for ``coupling="none"`` alone. Equal where both are right; Dropout and BatchNorm in
