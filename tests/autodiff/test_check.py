@@ -1,3 +1,4 @@
+# pyright: reportAttributeAccessIssue=false
 import pytest
 import torch
 from torch.autograd.gradcheck import GradcheckError, gradcheck

@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
 import math
 
 import numpy as np

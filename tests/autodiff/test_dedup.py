@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportCallIssue=false, reportAssignmentType=false
 import pytest
 import torch
 from torch import nn
@@ -12,17 +14,15 @@ from sdesens.autodiff import (
 )
 from sdesens.errors import CoupledSamplesError, UnsupportedError
 
-torch_double = {"dtype": torch.float64}
-
 
 @pytest.fixture
 def x():
-    return torch.tensor([[0.0], [1.0], [5.0]], **torch_double)
+    return torch.tensor([[0.0], [1.0], [5.0]], dtype=torch.float64)
 
 
 @pytest.fixture
 def batch():
-    return torch.randn(7, 4, generator=torch.Generator().manual_seed(1), **torch_double)
+    return torch.randn(7, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
 def network(*middle):
@@ -210,7 +210,7 @@ def test_batch_norm_in_training_is_refused_by_the_strategy_that_runs_samples_alo
     ],
 )
 def test_with_create_graph_the_gradient_has_its_own_gradients(options):
-    x = torch.randn(3, 2, requires_grad=True, **torch_double)
+    x = torch.randn(3, 2, requires_grad=True, dtype=torch.float64)
     fn = standardise if "coupling" in options else lambda x: x.sin().prod(1)
 
     def gradient(x):
@@ -281,7 +281,7 @@ def test_it_runs_under_torch_func(batch):
     ],
 )
 def test_the_jacobian_of_several_outputs_is_that_of_each_sample_alone(options):
-    x = torch.randn(5, 2, 3, **torch_double)
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
 
     def fn(x):
         return torch.stack([x.prod(2), x.sin().sum(2)], dim=2)
@@ -350,10 +350,10 @@ def test_the_two_forms_in_circulation_are_shape_errors(batch):
     net = network()
     _, pull = torch.func.vjp(net, batch)
     with pytest.raises(RuntimeError):
-        pull(torch.eye(7, **torch_double))
+        pull(torch.eye(7, dtype=torch.float64))
     leaf = batch.clone().requires_grad_()
     with pytest.raises(RuntimeError):
-        grad(net(leaf), leaf, torch.eye(7, **torch_double))
+        grad(net(leaf), leaf, torch.eye(7, dtype=torch.float64))
 
 
 # shared parameters
@@ -365,7 +365,7 @@ def loss_of_normed_line(norm):
 
 def test_parameter_gradients_through_batch_norm_in_training_see_the_coupling(x):
     norm = nn.BatchNorm1d(1, affine=False).double()
-    w = {"w": torch.tensor(2.0, **torch_double)}
+    w = {"w": torch.tensor(2.0, dtype=torch.float64)}
     found = per_sample_param_grad(loss_of_normed_line(norm), w, x, coupling="exact")["w"]
     expected = found.new_tensor([4.5918e-7, 1.1480e-7, 1.0332e-6])
     torch.testing.assert_close(found, expected, rtol=5e-5, atol=0)
@@ -379,7 +379,7 @@ def test_parameter_gradients_in_eval_mode_are_those_of_each_sample_alone(x, coup
     norm = nn.BatchNorm1d(1, affine=False).double().eval()
     norm.running_mean.fill_(1.0)
     norm.running_var.fill_(4.0)
-    w = {"w": torch.tensor(2.0, **torch_double)}
+    w = {"w": torch.tensor(2.0, dtype=torch.float64)}
     found = per_sample_param_grad(loss_of_normed_line(norm), w, x, coupling=coupling)["w"]
     expected = found.new_tensor([0.0, 0.49999875, 22.49994375])
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-12)
