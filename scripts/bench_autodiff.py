@@ -27,9 +27,12 @@ Case = Callable[[], object]
 
 
 def costly(u: Tensor) -> Tensor:
-    """The distribution function of a noncentral chi-square, the law of a CIR step; 16 terms."""
+    """The distribution function of a noncentral chi-square, the law of a CIR step; 32 terms.
+
+    About 3 microseconds an element, forward and backward; the dearer, the larger the ratio.
+    """
     total = torch.zeros_like(u)
-    for j in range(16):
+    for j in range(32):
         shape = torch.full_like(u, 0.6 + j)
         total = total + 2.5**j / math.factorial(j) * torch.special.gammainc(shape, 2 * u)
     return math.exp(-2.5) * total
