@@ -197,7 +197,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, one thread, float64, minima of {rounds} interleaved runs")
     for distinct in (elements // 10**4, elements // 100, elements):
         title = f"unique_map: {elements:.0e} elements, {distinct:.0e} distinct, forward + backward"
-        report(title, "dedup", (elements, distinct), 2, set())
+        report(title, "dedup", (elements, distinct), rounds, set())
     for n in (64, 256) if options.quick else (64, 512, 4096):
         slow = {"full jacobian + einsum", "exact"} if n > 1000 else set()
         report(f"per_sample_grad: N = {n}, F = 16", "input", (n, 16), 5 * rounds, slow)
