@@ -14,7 +14,10 @@ from sdesens._parameters import replaced
 from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
 from sdesens.pathwise.forward import TiledNoise, dual, has_tangent, lifted, unpack
 from sdesens.pathwise.progress import Progress
+from sdesens.sde import View
 from sdesens.solve import Problem, integrate
+
+_PIECE = 8  # steps
 
 
 def jvp(
@@ -69,11 +72,31 @@ def _solve(
         view = problem.view.wrapped(_lifted_function if only_model else _with_tangents)
         times = {"ts": dual(problem.ts), "dt": dual(problem.ts.new_tensor(problem.dt))}
         with replaced(problem.sde, {n: dual(v, e) for n, (v, e) in swap.items()}):
-            out = integrate(problem, view=view, x0=x0, bm=noise, **(times if only_model else {}))
+            if inner and not graph:
+                out = _in_pieces(problem, view, x0, noise)
+            else:
+                out = integrate(
+                    problem, view=view, x0=x0, bm=noise, **(times if only_model else {})
+                )
         path, tangent = unpack(out)
     if not graph:
         path, tangent = path.detach(), tangent.detach()
     return path[:, :batch], tangent.unflatten(1, (rows, batch))
+
+
+def _in_pieces(problem: Problem, view: View, x0: Tensor, noise: TiledNoise) -> Tensor:
+    """The solve a few steps at a time, where the graph of the solver's own derivatives ends.
+
+    log_ode walks the whole graph behind it at every step: a cost of the square of the steps.
+    """
+    nodes, states = problem.grid.nodes, [x0[None]]
+    for start in range(0, problem.grid.steps, _PIECE):
+        primal, tangent = unpack(states[-1][-1])
+        y = dual(primal.detach().requires_grad_(), tangent.detach())
+        piece = integrate(problem, view=view, x0=y, ts=nodes[start : start + _PIECE + 1], bm=noise)
+        primal, tangent = unpack(piece[1:])
+        states.append(dual(primal.detach(), tangent.detach()))
+    return problem.grid.at_times(torch.cat(states))
 
 
 def _with_tangents(name: str, function: Callable) -> Callable:
