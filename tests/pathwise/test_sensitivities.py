@@ -155,7 +155,7 @@ def test_noise_is_asked_for_once_a_step(mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_four_times_the_steps_take_about_four_times_as_long_with_log_ode(mode):
-    """torchsde's log_ode walks the whole graph behind it at every step: 16 times, unless it ends."""
+    """torchsde walks the whole graph behind it at every step: 16 times, unless it ends."""
 
     def seconds(steps):
         ts = torch.linspace(0, 1, steps + 1, dtype=torch.float64)
