@@ -84,7 +84,7 @@ class SDE(nn.Module):
     sde_type: str
 
     @staticmethod
-    def parameter(value: Number) -> nn.Parameter:
+    def parameter(value: Number | Sequence[Any]) -> nn.Parameter:
         """``value`` as a parameter; a Python number or list becomes float64, a tensor is copied.
 
         float64 scalars do not promote a float32 state, and a float32 one would round 0.1 in a

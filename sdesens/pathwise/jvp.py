@@ -15,7 +15,10 @@ from sdesens._parameters import Places
 from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
 from sdesens.pathwise.forward import TiledNoise, dual, has_tangent, lifted, unpack
 from sdesens.pathwise.progress import Progress
+from sdesens.sde import View
 from sdesens.solve import Problem, integrate
+
+_PIECE = 8  # steps
 
 
 def jvp(
@@ -74,7 +77,11 @@ def _solve(
         view = problem.view.wrapped(_lifted_function if only_model else _with_tangents)
         times = {"ts": dual(problem.ts), "dt": dual(problem.ts.new_tensor(problem.dt))}
         with hold():
-            out = integrate(problem, view=view, x0=x0, bm=noise, **(times if only_model else {}))
+            if inner and not graph:
+                out = _in_pieces(problem, view, x0, noise)
+            else:
+                steps = times if only_model else {}
+                out = integrate(problem, view=view, x0=x0, bm=noise, **steps)
         path, tangent = unpack(out)
     if not graph:
         path, tangent = path.detach(), tangent.detach()
@@ -83,6 +90,21 @@ def _solve(
 
 def _holding(places: Places, name: str, value: Tensor, direction: Tensor) -> AbstractContextManager:
     return places.holding({name: dual(value, direction)})
+
+
+def _in_pieces(problem: Problem, view: View, x0: Tensor, noise: TiledNoise) -> Tensor:
+    """The solve a few steps at a time, where the graph of the solver's own derivatives ends.
+
+    log_ode walks the whole graph behind it at every step: a cost of the square of the steps.
+    """
+    nodes, states = problem.grid.nodes, [x0[None]]
+    for start in range(0, problem.grid.steps, _PIECE):
+        primal, tangent = unpack(states[-1][-1])
+        y = dual(primal.detach().requires_grad_(), tangent.detach())
+        piece = integrate(problem, view=view, x0=y, ts=nodes[start : start + _PIECE + 1], bm=noise)
+        primal, tangent = unpack(piece[1:])
+        states.append(dual(primal.detach(), tangent.detach()))
+    return problem.grid.at_times(torch.cat(states).unbind(0))
 
 
 def _with_tangents(name: str, function: Callable) -> Callable:

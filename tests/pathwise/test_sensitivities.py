@@ -1,5 +1,6 @@
 import itertools
 import math
+import time
 
 import pytest
 import torch
@@ -150,6 +151,22 @@ def test_noise_is_asked_for_once_a_step(mode):
     bm = Counting(0, 1, (3, 2), 100, dtype=torch.float64)
     sdesens.sensitivities(Elementwise(), X0, TS, mode=mode, method="euler", dt=0.01, bm=bm)
     assert Counting.queries == 100
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_four_times_the_steps_take_about_four_times_as_long_with_log_ode(mode):
+    """torchsde walks the whole graph behind it at every step: 16 times, unless it ends."""
+
+    def seconds(steps):
+        ts = torch.linspace(0, 1, steps + 1, dtype=torch.float64)
+        arguments = {"mode": mode, "method": "log_ode", "dt": 1 / steps, "seed": 0}
+        start = time.perf_counter()
+        jacobian(Field("stratonovich", "general"), X0, ts, **arguments)
+        return time.perf_counter() - start
+
+    seconds(8)
+    short, long = min(seconds(60), seconds(60)), min(seconds(240), seconds(240))
+    assert long < 8 * short
 
 
 # --- shapes ---------------------------------------------------------------------------------------
