@@ -16,7 +16,9 @@ from sdesens.errors import UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
 from sdesens.pathwise.front import MODES, check_wrt, parameters_of, raise_if_not_finite, run_mode
 from sdesens.pathwise.result import Sensitivities
-from sdesens.solve import Problem, integrate, prepare
+from sdesens.prepare import prepare
+from sdesens.problem import Problem
+from sdesens.solve import integrate
 
 CENTRAL = "central difference"
 _MODE_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-3}

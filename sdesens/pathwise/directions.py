@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sdesens._parameters import Places
-from sdesens.solve import Problem
+from sdesens.problem import Problem
 
 Derivatives = dict[str, Tensor]
 ParameterDirection = tuple[str, Tensor, Tensor]  # name, value, unit tangent

@@ -19,7 +19,8 @@ from sdesens.pathwise.progress import Progress
 from sdesens.pathwise.result import Sensitivities
 from sdesens.pathwise.tangent import tangent
 from sdesens.pathwise.vjp import vjp
-from sdesens.solve import Problem, prepare, refuse_coupling
+from sdesens.prepare import prepare, refuse_coupling
+from sdesens.problem import Problem
 
 MODES = {"vjp": vjp, "jvp": jvp, "tangent": tangent}
 

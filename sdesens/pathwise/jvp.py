@@ -15,8 +15,9 @@ from sdesens._parameters import Places
 from sdesens.pathwise.directions import Derivatives, Inputs, fits_in_rows
 from sdesens.pathwise.forward import TiledNoise, dual, has_tangent, lifted, unpack
 from sdesens.pathwise.progress import Progress
+from sdesens.problem import Problem
 from sdesens.sde import View
-from sdesens.solve import Problem, integrate
+from sdesens.solve import integrate
 
 _PIECE = 8  # steps
 

@@ -26,8 +26,9 @@ from sdesens.pathwise.closed_form import ClosedForms
 from sdesens.pathwise.directions import Derivatives, Inputs, ParameterDirection, fits_in_rows
 from sdesens.pathwise.forward import TiledNoise, dual, dual_numbers, unpack
 from sdesens.pathwise.progress import Progress
+from sdesens.problem import Problem
 from sdesens.sde import View
-from sdesens.solve import Problem, march, solver_of
+from sdesens.solve import march, solver_of
 
 Outputs = tuple[Tensor, ...]
 

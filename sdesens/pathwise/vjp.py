@@ -1,8 +1,8 @@
 r"""Reverse mode: batched VJPs of the solver's steps, chained along time.
 
 The path is solved once, without a graph. Every step ``x_{k+1} = Φ_k(x_k; θ)`` is then taken again
-from the recorded state, all steps at once under ``vmap``, and one call of
-``torch.autograd.grad(..., is_grads_batched=True)`` with an identity of the state dimension gives
+from the recorded state, all steps at once under ``vmap``, and one batched VJP with an identity of
+the state dimension as grad_outputs (:func:`~sdesens.autodiff.per_sample_jacobian`) gives
 
 .. math:: A_k = ∂Φ_k/∂x, \quad B_k = ∂Φ_k/∂θ,
 
@@ -17,17 +17,19 @@ taken, its steps must land on the recorded path, or it is not used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
+from sdesens.autodiff import per_sample_jacobian
 from sdesens.brownian import BaseBrownian, WrappedBrownian
 from sdesens.errors import UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
 from sdesens.pathwise.progress import Progress
-from sdesens.solve import Problem, march, solver_of
+from sdesens.problem import Problem
+from sdesens.solve import StepMap, march, solver_of
 
 _CHUNK_NUMBERS = 2**22  # numbers in the step Jacobians held at once, unless chunk_size is given
 
@@ -58,12 +60,10 @@ def _chain(
     linearise = _Linearisation(steps, inputs, graph)
     at_nodes = [state[:, :d]]
     for start in range(0, grid.steps, chunk_size):
-        A, B = linearise(start, min(start + chunk_size, grid.steps))
-        for k in range(A.shape[0]):
-            state = A[k] @ state
-            if B is not None:
-                # A parameter may be float64 beside a float32 state.
-                state = state + torch.nn.functional.pad(B[k].to(state.dtype), (first, 0))
+        for jacobian in linearise(start, min(start + chunk_size, grid.steps)):
+            state = jacobian[..., :size] @ state
+            if inputs.parameters:
+                state = state + torch.nn.functional.pad(jacobian[..., size:], (first, 0))
             at_nodes.append(state[:, :d])
     return grid.at_times(at_nodes)
 
@@ -71,177 +71,151 @@ def _chain(
 class _Steps:
     """The recorded path: states at all nodes, the noise of every step, and the step itself.
 
-    ``states`` is ``(N + 1, B, D)``: the path, and behind it what else the solver carries from step
-    to step (``reversible_heun``: its second state z).
+    ``states`` is ``(N + 1, B, D)``, the whole state that the solver carries; the path is its
+    first ``d`` entries.
     """
 
     def __init__(self, problem: Problem, graph: bool, progress: Progress) -> None:
-        self.problem, self.times = problem, problem.grid.nodes
-        self._two_states = problem.method == "reversible_heun"
+        self.step = StepMap(problem)
         noise = _RecordedNoise(progress.watch(problem.bm))
         solver = solver_of(problem, bm=noise)
         x0 = problem.x0 if graph else problem.x0.detach()
-        self.states = torch.stack([self._pack(*at) for at in march(problem, solver, x0)])
+        self.states = torch.stack([self.step.pack(*at) for at in march(problem, solver, x0)])
+        self.path = self.states[..., : x0.shape[1]]
         self.noise = noise.stacked()
-        self._replay = _ReplayedNoise(problem.bm)
-        self._solver = solver_of(problem, bm=self._replay, functional=True)
+        # Under vmap a time is no longer a scalar that any device takes.
+        self.times = problem.grid.nodes.to(x0.device)
 
-    @property
-    def path(self) -> Tensor:
-        """The path at all nodes, ``(N + 1, B, d)``."""
-        return self.states[..., : self.problem.x0.shape[1]]
-
-    def __call__(self, t0: Tensor, t1: Tensor, state: Tensor, noise: Sequence[Tensor]) -> Tensor:
-        """One step from ``state``, ``(B, D)`` to ``(B, D)``."""
-        self._replay.current = tuple(noise)
-        y, extra = state, ()
-        if self._two_states:
-            y, z = state.chunk(2, dim=-1)
-            extra = (*self._solver.sde.f_and_g(t0, z), z)
-        return self._pack(*self._solver.step(t0, t1, y, extra))
-
-    def _pack(self, y: Tensor, extra: Any) -> Tensor:
-        # The solver's f and g in extra are functions of z, so y and z are the whole state.
-        return torch.cat([y, extra[2]], dim=-1) if self._two_states else y
+    def part(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+        """Start and end times, states and noise of the steps ``start`` to ``stop``."""
+        times, noise = self.times[start : stop + 1], [w[start:stop] for w in self.noise]
+        return times[:-1], times[1:], self.states[start:stop], noise
 
 
 class _Linearisation:
-    """Step Jacobians ``A (K, B, D, D)``, ``B (K, B, D, entries)``, by the first way that works."""
+    """Step Jacobians ``(K, B, D, D + entries)`` in state and parameters, per-sample.
+
+    A "sample" of :func:`~sdesens.autodiff.per_sample_jacobian` is whatever shares nothing with
+    the others: without parameters a step and a path; with them a step and a path that have their
+    own copy of the parameters, or, where paths cannot be told apart, a whole step.
+    """
 
     def __init__(self, steps: _Steps, inputs: Inputs, graph: bool) -> None:
         self.steps, self.inputs, self.graph = steps, inputs, graph
-        self._ways: list[Callable] = [self._all_steps, self._step_by_step]
+        self.batch, self.size = steps.states.shape[1:]
+        dtypes = [p.dtype for p in inputs.parameters.values()]
+        self.dtype = max([steps.states.dtype, *dtypes], key=lambda d: torch.finfo(d).bits)
+        self._ways: list[Callable] = [self._steps_together, self._step_by_step]
         if inputs.parameters:
-            self._ways.insert(0, self._all_steps_and_samples)
+            self._ways.insert(0, self._steps_and_paths_together)
 
-    def __call__(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, start: int, stop: int) -> Tensor:
         expected = self.steps.states[start + 1 : stop + 1]
-        if expected.shape[1] == 0:  # no samples, which neither vmap nor autograd takes
-            return expected.new_zeros(*expected.shape, expected.shape[-1]), None
         while len(self._ways) > 1:
-            try:
-                out, A, B = self._ways[0](start, stop)
+            # Whatever vmap or the model objects to here, the next way shows or does without.
+            with suppress(Exception):
+                out, jacobian = self._ways[0](start, stop)
                 if _lands_on(out, expected):
-                    return A, B
-            except Exception:
-                # Whatever vmap or the model objects to here, the next way shows or does without.
-                pass
+                    return jacobian.to(out.dtype)
             self._ways.pop(0)
-        out, A, B = self._ways[0](start, stop)
+        out, jacobian = self._ways[0](start, stop)
         if not _lands_on(out, expected):
             raise UnsupportedError(
                 "mode 'vjp': a step taken again from the same state with the same noise lands "
                 "elsewhere, so drift or diffusion is not a function of (t, y): it draws random "
                 "numbers (Dropout in training mode) or keeps a memory. Use model.eval()."
             )
-        return A, B
+        return jacobian.to(out.dtype)
 
-    def _all_steps_and_samples(self, start: int, stop: int):
-        """``vmap`` over steps and samples, with a copy of the parameters for each."""
-        steps, values = self.steps, self.inputs.parameters
-        K, batch, size = steps.states[start:stop].shape
-        count = K * batch
-        y = self._leaf(steps.states[start:stop].reshape(count, 1, size))
-        theta = {
-            n: self._leaf(p if self.graph else p.detach(), (count, *p.shape))
-            for n, p in values.items()
-        }
-        t0, t1 = (t.repeat_interleave(batch) for t in self._times(start, stop))
-        noise = [w[start:stop].reshape(count, 1, *w.shape[2:]) for w in steps.noise]
+    def _steps_and_paths_together(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        t0, t1, states, noise = self.steps.part(start, stop)
+        t0, t1 = t0.repeat_interleave(self.batch), t1.repeat_interleave(self.batch)
+        noise = [w.flatten(0, 1).unsqueeze(1) for w in noise]
 
-        def step(t0, t1, y, theta, *noise):
-            with self.inputs.places.holding(theta):
-                return steps(t0, t1, y, noise)
+        def advance(z: Tensor) -> Tensor:
+            return torch.func.vmap(self._step)(t0, t1, z.unsqueeze(1), *noise).squeeze(1)
 
-        with torch.enable_grad():
-            out = torch.func.vmap(step)(t0, t1, y, theta, *noise)
-            grads = self._vjp(out, [y, *theta.values()], 1)
-        A = grads[0].reshape(size, K, batch, size).permute(1, 2, 0, 3)
-        B = [g.reshape(size, K, batch, -1).permute(1, 2, 0, 3) for g in grads[1:]]
-        return out.reshape(K, batch, size), A, torch.cat(B, dim=-1).to(out.dtype)
+        out, jacobian = self._jacobian(advance, self._with_parameters(states.flatten(0, 1)))
+        shape = (stop - start, self.batch)
+        return out.unflatten(0, shape), jacobian.unflatten(0, shape)
 
-    def _all_steps(self, start: int, stop: int):
-        """``vmap`` over steps; with parameters, an identity over the samples as well."""
-        steps, values = self.steps, self.inputs.parameters
-        K = stop - start
-        y = self._leaf(steps.states[start:stop])
-        theta = {
-            n: self._leaf(p if self.graph else p.detach(), (K, *p.shape)) for n, p in values.items()
-        }
+    def _steps_together(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        t0, t1, states, noise = self.steps.part(start, stop)
+        shape = (stop - start, self.batch)
+        if not self.inputs.parameters:
 
-        def step(t0, t1, y, theta, *noise):
-            with self.inputs.places.holding(theta):
-                return steps(t0, t1, y, noise)
+            def advance(z: Tensor) -> Tensor:
+                step = torch.func.vmap(self.steps.step, in_dims=(0, 0, 0, [0] * len(noise)))
+                return step(t0, t1, z.unflatten(0, shape), noise).flatten(0, 1)
 
-        noise = [w[start:stop] for w in steps.noise]
-        with torch.enable_grad():
-            out = torch.func.vmap(step)(*self._times(start, stop), y, theta, *noise)
-            return out, *self._jacobians(out, y, list(theta.values()))
+            out, jacobian = self._jacobian(advance, states.flatten(0, 1))
+            return out.unflatten(0, shape), jacobian.unflatten(0, shape)
 
-    def _step_by_step(self, start: int, stop: int):
-        """One step after the other, without ``vmap``."""
-        steps, values, pieces = self.steps, self.inputs.parameters, []
+        def advance_all(z: Tensor) -> Tensor:
+            return torch.func.vmap(self._step)(t0, t1, z.unsqueeze(1), *noise).flatten(1)
+
+        return self._blocks(*self._jacobian(advance_all, self._with_parameters(states.flatten(1))))
+
+    def _step_by_step(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        pieces = []
         for k in range(start, stop):
-            y = self._leaf(steps.states[k : k + 1])
-            theta = {
-                n: self._leaf(p if self.graph else p.detach(), (1, *p.shape))
-                for n, p in values.items()
-            }
-            t0, t1 = self._times(k, k + 1)
-            with (
-                torch.enable_grad(),
-                self.inputs.places.holding({n: p[0] for n, p in theta.items()}),
-            ):
-                out = steps(t0[0], t1[0], y[0], [w[k] for w in steps.noise])[None]
-                pieces.append((out, *self._jacobians(out, y, list(theta.values()))))
-        out, A, B = zip(*pieces, strict=True)
-        return torch.cat(out), torch.cat(A), torch.cat(B) if values else None
+            t0, t1, states, noise = self.steps.part(k, k + 1)
+            if self.inputs.parameters:
 
-    def _jacobians(self, out: Tensor, y: Tensor, theta: list[Tensor]):
-        """``A`` and ``B`` of steps ``(K, B, D)`` whose samples share the parameters."""
-        K, batch, size = out.shape
-        if not theta:
-            (grad,) = self._vjp(out, [y], 1)
-            return grad.permute(1, 2, 0, 3), None
-        grads = self._vjp(out, [y, *theta], batch)
-        # (B, D, K, B, D): the samples are independent, so only the diagonal is kept.
-        A = grads[0].reshape(batch, size, K, batch, size).diagonal(dim1=0, dim2=3)
-        B = [g.reshape(batch, size, K, -1).permute(2, 0, 1, 3) for g in grads[1:]]
-        return A.permute(1, 3, 0, 2), torch.cat(B, dim=-1).to(out.dtype)
+                def advance(z: Tensor, t0=t0, t1=t1, noise=noise) -> Tensor:
+                    return self._step(t0[0], t1[0], z, *(w[0] for w in noise)).flatten()[None]
 
-    def _vjp(self, out: Tensor, inputs: list[Tensor], samples: int) -> list[Tensor]:
-        """Gradients of ``out (K, B, D)``, the identity over ``D`` or ``samples * D`` leading."""
-        K, batch, size = out.shape
-        identity = torch.eye(samples * size, dtype=out.dtype, device=out.device)
-        identity = identity.reshape(samples * size, 1, samples, size)
-        cotangents = identity.expand(-1, K, batch, size)
-        arguments: dict[str, Any] = {"create_graph": self.graph, "allow_unused": True}
-        try:
-            grads = torch.autograd.grad(
-                out, inputs, cotangents, is_grads_batched=True, retain_graph=True, **arguments
-            )
-        except RuntimeError:  # a custom backward that cannot be batched
-            rows = [
-                torch.autograd.grad(out, inputs, c, retain_graph=True, **arguments)
-                for c in cotangents
-            ]
-            grads = [
-                None if column[0] is None else torch.stack(column)
-                for column in zip(*rows, strict=True)
-            ]
-        return [
-            x.new_zeros(samples * size, *x.shape) if g is None else g
-            for x, g in zip(inputs, grads, strict=True)
-        ]
+                z = self._with_parameters(states.flatten(1))
+                pieces.append(self._blocks(*self._jacobian(advance, z, one_by_one=True)))
+            else:
 
-    def _leaf(self, value: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-        value = value if shape is None else value.expand(*shape)
-        return value if self.graph and value.requires_grad else value.detach().requires_grad_()
+                def advance(z: Tensor, t0=t0, t1=t1, noise=noise) -> Tensor:
+                    return self.steps.step(t0[0], t1[0], z, [w[0] for w in noise])
 
-    def _times(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        # Under vmap a time is no longer a scalar that any device takes.
-        times = self.steps.times[start : stop + 1].to(self.steps.states.device)
-        return times[:-1], times[1:]
+                out, jacobian = self._jacobian(advance, states[0], one_by_one=True)
+                pieces.append((out[None], jacobian[None]))
+        outs, jacobians = zip(*pieces, strict=True)
+        return torch.cat(outs), torch.cat(jacobians)
+
+    def _step(self, t0: Tensor, t1: Tensor, z: Tensor, *noise: Tensor) -> Tensor:
+        """A step from ``z (1, states + entries)``, states and parameters side by side."""
+        paths = noise[0].shape[0]
+        y = z[0, : paths * self.size].reshape(paths, self.size).to(self.steps.states.dtype)
+        start, held = paths * self.size, {}
+        for name, value in self.inputs.parameters.items():
+            part = z[0, start : start + value.numel()]
+            held[name] = part.reshape(value.shape).to(value.dtype)
+            start += value.numel()
+        with self.inputs.places.holding(held):
+            return self.steps.step(t0, t1, y, noise)
+
+    def _with_parameters(self, states: Tensor) -> Tensor:
+        """``states (N, ...)`` and beside each a copy of all parameters, in one dtype."""
+        values = self.inputs.parameters.values()
+        flat = [p if self.graph else p.detach() for p in values]
+        flat = torch.cat([p.reshape(-1).to(self.dtype) for p in flat])
+        return torch.cat([states.to(self.dtype), flat.expand(len(states), -1)], dim=1)
+
+    def _jacobian(
+        self, advance: Callable[[Tensor], Tensor], z: Tensor, one_by_one: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``advance(z)``, from one call, and its per-sample Jacobian."""
+        kept: list[Tensor] = []
+
+        def keep(z: Tensor) -> Tensor:
+            kept.append(advance(z))
+            return kept[0]
+
+        chunk = 1 if one_by_one else None  # a backward pass that cannot be batched is run alone
+        jacobian = per_sample_jacobian(keep, z, create_graph=self.graph, chunk_size=chunk)
+        return kept[0].detach(), jacobian
+
+    def _blocks(self, out: Tensor, jacobian: Tensor) -> tuple[Tensor, Tensor]:
+        """Of whole steps ``(K, B * D, B * D + entries)`` what a path has to do with itself."""
+        shape, states = (self.batch, self.size), self.batch * self.size
+        rows = jacobian.unflatten(1, shape)
+        own = rows[..., :states].unflatten(-1, shape).diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
+        return out.unflatten(1, shape), torch.cat([own, rows[..., states:]], dim=-1)
 
 
 def _lands_on(out: Tensor, expected: Tensor) -> bool:
@@ -263,12 +237,3 @@ class _RecordedNoise(WrappedBrownian):
     def stacked(self) -> list[Tensor]:
         """Each part of the answers, ``(N, B, ...)``."""
         return [torch.stack(part) for part in zip(*self._answers, strict=True)]
-
-
-class _ReplayedNoise(WrappedBrownian):
-    """Answers any query with ``current``."""
-
-    current: tuple[Tensor, ...] = ()
-
-    def __call__(self, ta, tb=None, return_U=False, return_A=False):
-        return self.current if return_U or return_A else self.current[0]

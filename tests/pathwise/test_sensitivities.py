@@ -8,7 +8,7 @@ import torchsde
 from torch import nn
 
 import sdesens
-import sdesens.solve
+import sdesens.problem
 from sdesens import BrownianPath
 from sdesens.models import GeometricBrownianMotion, Heston, NeuralSDE, OrnsteinUhlenbeck
 from tests.problems import MODES, Field, assert_close, jacobian
@@ -63,7 +63,7 @@ def test_the_path_is_that_of_torchsde_bit_for_bit(mode, times, sde_type, method,
     sde, ts = Elementwise(sde_type), TIMES[times]
     arguments = {"method": method, "dt": 0.125, "options": options}
     sens = sdesens.sensitivities(sde, X0, ts, mode=mode, seed=3, **arguments)
-    nodes = sdesens.solve.Grid.of(ts, 0.125).nodes.tolist()
+    nodes = sdesens.problem.Grid.of(ts, 0.125).nodes.tolist()
     area = LEVY_AREA.get(method, "none")
     bm = BrownianPath.on_grid(nodes, (3, 2), 3, dtype=torch.float64, levy_area=area)
     own = sdesens.sensitivities(sde, X0, ts, mode=mode, bm=bm, **arguments)
