@@ -227,8 +227,9 @@ def _probe(the_view: View, x0: Tensor, times: Sequence[Tensor]) -> tuple[int, bo
         UnsupportedError: if a second evaluation at the same point gives something else.
     """
     with torch.no_grad():
-        channels = _check_outputs(the_view, x0, *_evaluate(the_view, times[0], x0))
-        coupled = [_is_coupled(the_view, x0, t) for t in times]
+        here = [_evaluate(the_view, t, x0) for t in times]
+        channels = _check_outputs(the_view, x0, *here[0])
+        coupled = [_is_coupled(the_view, x0, t, at) for t, at in zip(times, here, strict=True)]
     return channels, any(coupled)
 
 
@@ -261,9 +262,8 @@ def _check_outputs(the_view: View, x0: Tensor, f: Tensor, g: Tensor) -> int:
     return g.shape[-1]
 
 
-def _is_coupled(the_view: View, x0: Tensor, t: Tensor) -> bool:
-    """Whether moving the first sample moves the drift or diffusion of another."""
-    here = _evaluate(the_view, t, x0)
+def _is_coupled(the_view: View, x0: Tensor, t: Tensor, here: tuple[Tensor, Tensor]) -> bool:
+    """Whether moving the first sample moves the drift or diffusion, ``here`` now, of another."""
     again = _evaluate(the_view, t, x0)
     if not all(map(_same, here, again)):
         raise UnsupportedError(
@@ -271,6 +271,8 @@ def _is_coupled(the_view: View, x0: Tensor, t: Tensor) -> bool:
             "random numbers (Dropout in training mode) or keeps a memory. Use model.eval(), or "
             "make it a function of (t, y)."
         )
+    if x0.shape[0] < 2:
+        return False
     moved = x0.detach().clone()
     moved[:1] += 0.5 * (1 + moved[:1].abs())
     others = _evaluate(the_view, t, moved)

@@ -23,11 +23,13 @@ class Grid:
         after: for each entry of ``ts``, the index of the first node not before it.
         weights: ``(T, 2)``: weights of the nodes ``after - 1`` and ``after`` in the linear
             interpolation at ``ts``, which torchsde uses too.
+        aligned: whether the nodes are the entries of ``ts``.
     """
 
     nodes: Tensor
     after: list[int]
     weights: Tensor
+    aligned: bool
 
     @classmethod
     def of(cls, ts: Tensor, dt: float) -> Grid:
@@ -43,7 +45,9 @@ class Grid:
             after.append(len(nodes) - 1)
             weights.append((float((t1 - t) / (t1 - t0)), float((t - t0) / (t1 - t0))))
         as_tensor = {"dtype": ts.dtype, "device": ts.device}
-        return cls(torch.tensor(nodes, **as_tensor), after, torch.tensor(weights, **as_tensor))
+        aligned = after == list(range(len(nodes))) and all(w1 == 1 for _, w1 in weights)
+        nodes_tensor = torch.tensor(nodes, **as_tensor)
+        return cls(nodes_tensor, after, torch.tensor(weights, **as_tensor), aligned)
 
     @property
     def steps(self) -> int:
@@ -52,15 +56,17 @@ class Grid:
 
     def at_times(self, values: Iterable[Tensor]) -> Tensor:
         """Values at the nodes, one after the other, interpolated to ``ts``: ``(T, ...)``."""
-        out: list[Tensor] = []
-        weights, before = self.weights.tolist(), None
+        if self.aligned:
+            return torch.stack(list(values))
+        before, at = [], []
+        previous = None
         for k, value in enumerate(values):
-            while len(out) < len(self.after) and self.after[len(out)] == k:
-                w0, w1 = weights[len(out)]
-                exact = before is None or w1 == 1
-                out.append(value if exact else w0 * before + w1 * value)
-            before = value
-        return torch.stack(out)
+            while len(at) < len(self.after) and self.after[len(at)] == k:
+                before.append(value if previous is None else previous)
+                at.append(value)
+            previous = value
+        w0, w1 = self.weights.to(at[0]).view(-1, 2, *[1] * at[0].dim()).unbind(1)
+        return w0 * torch.stack(before) + w1 * torch.stack(at)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ taken, its steps must land on the recorded path, or it is not used.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -58,13 +59,19 @@ def _chain(
         per_step = max(1, batch * size * (size + inputs.entries))
         chunk_size = max(1, _CHUNK_NUMBERS // per_step)
     linearise = _Linearisation(steps, inputs, graph)
+    chunks = range(0, grid.steps, chunk_size)
+    jacobians = (linearise(k, min(k + chunk_size, grid.steps)) for k in chunks)
+    if size == 1 and not inputs.parameters:
+        numbers = torch.cat([state[None], *jacobians]).cumprod(0)
+        return grid.at_times(numbers.unbind(0))
     at_nodes = [state[:, :d]]
-    for start in range(0, grid.steps, chunk_size):
-        for jacobian in linearise(start, min(start + chunk_size, grid.steps)):
-            state = jacobian[..., :size] @ state
-            if inputs.parameters:
-                state = state + torch.nn.functional.pad(jacobian[..., size:], (first, 0))
-            at_nodes.append(state[:, :d])
+    for jacobian in itertools.chain.from_iterable(jacobians):
+        if inputs.parameters:
+            forcing = torch.nn.functional.pad(jacobian[..., size:], (first, 0))
+            state = torch.baddbmm(forcing, jacobian[..., :size], state)
+        else:
+            state = jacobian @ state
+        at_nodes.append(state if size == d else state[:, :d])
     return grid.at_times(at_nodes)
 
 
