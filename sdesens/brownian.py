@@ -150,7 +150,7 @@ class BrownianPath(BaseBrownian):
         self._factor = 1
         self._start_of_block = 0
         self._block: Increments | None = None
-        self._tolerances: dict[torch.dtype, float] = {}
+        self._known: dict[torch.dtype, dict[float, int]] = {}  # nodes found before
         self._slack = min(b - a for a, b in pairwise(nodes)) / 4
 
     def coarsen(self, n: int) -> BrownianPath:
@@ -204,11 +204,17 @@ class BrownianPath(BaseBrownian):
         """
         if dtype is None:
             dtype = t.dtype if isinstance(t, Tensor) and t.is_floating_point() else torch.float64
-        time, nodes = float(t), self._nodes
-        tolerance = self._tolerances.get(dtype)
-        if tolerance is None:
-            scale = torch.finfo(dtype).eps * max(abs(nodes[0]), abs(nodes[-1]))
-            tolerance = self._tolerances[dtype] = min(scale * (self.steps + 8), self._slack)
+        time = float(t)
+        known = self._known.setdefault(dtype, {})
+        k = known.get(time)
+        if k is None:
+            k = known[time] = self._search(time, dtype)
+        return k
+
+    def _search(self, time: float, dtype: torch.dtype) -> int:
+        nodes = self._nodes
+        scale = torch.finfo(dtype).eps * max(abs(nodes[0]), abs(nodes[-1]))
+        tolerance = min(scale * (self.steps + 8), self._slack)
         k = bisect.bisect_left(nodes, time - tolerance)
         if k < len(nodes) and abs(nodes[k] - time) <= tolerance:
             return k

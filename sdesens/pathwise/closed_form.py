@@ -36,6 +36,7 @@ class ClosedForms:
         forms: Any = sde
         self._drift_tangent: Callable = forms.drift_tangent
         self._diffusion_tangent: Callable = forms.diffusion_tangent
+        self.rows = 1 + states + len(self.parameters)
         self._diffusion = self._entries if sde.noise_type == "diagonal" else self._rows
 
     @staticmethod
@@ -68,7 +69,8 @@ class ClosedForms:
 
     def _split(self, y: Tensor) -> list[Components]:
         """For each block of rows its components, the state first."""
-        parts = [c.split(self.batch, -1) for c in self.sde.components(y)]
+        rows, batch = self.rows, self.batch
+        parts = [c.view(*c.shape[:-1], rows, batch).unbind(-2) for c in self.sde.components(y)]
         return [list(block) for block in zip(*parts, strict=True)]
 
     def _directions(self, rows: list[Components]) -> Iterator[tuple[Components, dict[str, Tensor]]]:
@@ -95,6 +97,8 @@ class ClosedForms:
         return self.sde.stack([torch.cat(part, dim=-1) for part in zip(*parts, strict=True)])
 
     def _filled(self, entries: Any, like: Components) -> Components:
+        if len(like) == 1 and isinstance(entries, Tensor) and entries.shape == like[0].shape:
+            return [entries.to(like[0].dtype)]
         entries = self.sde.per_component(entries, "entry")
         return [fill(e, c.shape, c) for e, c in zip(entries, like, strict=True)]
 
