@@ -4,5 +4,6 @@ from sdesens.models.geometric_brownian_motion import (
     GeometricBrownianMotion as GeometricBrownianMotion,
 )
 from sdesens.models.heston import Heston as Heston
+from sdesens.models.local_vol import LocalVolatility as LocalVolatility
 from sdesens.models.neural import NeuralSDE as NeuralSDE
 from sdesens.models.ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck

@@ -47,7 +47,6 @@ def main() -> None:
     def run(mode: str) -> Callable[[], Tensor]:
         def derivative() -> Tensor:
             result = sdesens.sensitivities(model, x0, ts, mode=mode, method="euler", dt=dt, bm=bm)
-            assert result.dx0 is not None
             return result.dx0[:, 0, 0, 0]
 
         return derivative

@@ -163,7 +163,8 @@ def test_two_names_of_one_tied_parameter_are_refused(mode):
 @pytest.mark.parametrize("name", ["a", "inner.weight", "offset", "plain"])
 def test_parameters_buffers_and_plain_tensors_can_be_differentiated_in(mode, name):
     sens = sdesens.sensitivities(Linear(), X0, TS, mode=mode, wrt=name, **EULER)
-    assert sens.dx0 is None
+    with pytest.raises(ValueError, match="Add 'x0' to wrt"):
+        _ = sens.dx0
     assert sens.dparams[name].shape[:3] == (5, 2, 1)
     expected = {"a": 0.25 * 0.5 * X0, "offset": torch.full_like(X0, 0.25)}
     if name in expected:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sdesens.autodiff import per_sample_jacobian
 from sdesens.brownian import BaseBrownian
-from sdesens.errors import UnsupportedError
+from sdesens.errors import CoupledSamplesError, UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
 from sdesens.pathwise.front import MODES, check_wrt, parameters_of, raise_if_not_finite, run_mode
 from sdesens.pathwise.result import Sensitivities
@@ -159,6 +161,9 @@ def compare_modes(
     problem = prepare(
         sde, x0, ts, method=method, dt=dt, bm=bm, seed=seed, options=options, names=names
     )
+    with torch.no_grad():
+        plain = integrate(problem, x0=problem.x0.detach())
+    problem = replace(problem, coupled=problem.coupled or _coupled_on(problem, plain))
     inputs = Inputs.of(problem, "x0" in wrt, parameters_of(problem, wrt))
     results, refused = {}, {}
     for mode in MODES:
@@ -169,11 +174,25 @@ def compare_modes(
     for result in results.values():
         raise_if_not_finite(result)
     with torch.no_grad():
-        plain = integrate(problem, x0=problem.x0.detach())
         central = _central_differences(problem, inputs)
     rows = list(_disagreements(results, plain, central))
     rows.sort(key=lambda row: -_severity(row))
     return ModeComparison(results, central, refused, rows, problem.coupled)
+
+
+def _coupled_on(problem: Problem, path: Tensor) -> bool:
+    """Whether the gradients of drift or diffusion mix samples, at three times of the path."""
+    last = len(path) - 1
+    for k in {0, last // 2, max(last - 1, 0)}:
+        for function in (problem.view.f, problem.view.g):
+            at = partial(function, problem.ts[k])
+            try:
+                per_sample_jacobian(at, path[k].detach(), check=True)
+            except CoupledSamplesError:
+                return True
+            except (ValueError, RuntimeError):
+                continue  # it does not depend on the state in a way autograd sees
+    return False
 
 
 def _severity(row: Disagreement) -> float:

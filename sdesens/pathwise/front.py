@@ -184,12 +184,12 @@ def run_mode(
     return Sensitivities(
         ts=problem.ts,
         x=x,
-        dx0=derivatives.pop("x0", None),
-        dparams=derivatives,
+        dparams={name: value for name, value in derivatives.items() if name != "x0"},
         mode=mode,
         method=problem.method,
         dt=problem.dt,
         seed=problem.seed,
+        _dx0=derivatives.get("x0"),
     )
 
 

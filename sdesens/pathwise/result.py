@@ -14,8 +14,6 @@ class Sensitivities:
     Attributes:
         ts: ``(T,)`` times.
         x: ``(T, B, d)`` path: what ``torchsde.sdeint`` returns for the same arguments and bm.
-        dx0: ``(T, B, d, d)``; ``[t, b, i, j]`` is ``dX_t^i / dx0^j`` of sample ``b``. None unless
-            ``"x0"`` is in ``wrt``.
         dparams: for each parameter in ``wrt`` its derivative ``(T, B, d, *shape)``.
         mode: ``"vjp"``, ``"jvp"`` or ``"tangent"``: the method that was used.
         method: the solver.
@@ -25,16 +23,29 @@ class Sensitivities:
 
     ts: Tensor
     x: Tensor
-    dx0: Tensor | None
     dparams: dict[str, Tensor]
     mode: str
     method: str
     dt: float
     seed: int | None
+    _dx0: Tensor | None = None
+
+    @property
+    def dx0(self) -> Tensor:
+        """``(T, B, d, d)``; ``[t, b, i, j]`` is ``dX_t^i / dx0^j`` of sample ``b``.
+
+        Raises:
+            ValueError: if ``"x0"`` was not in ``wrt``.
+        """
+        if self._dx0 is None:
+            raise ValueError(
+                f"dX_t/dx0 was not computed: wrt named {list(self.dparams)}. Add 'x0' to wrt."
+            )
+        return self._dx0
 
     def derivatives(self) -> dict[str, Tensor]:
         """Every derivative by the name of its input, ``"x0"`` first."""
-        return ({} if self.dx0 is None else {"x0": self.dx0}) | self.dparams
+        return ({} if self._dx0 is None else {"x0": self._dx0}) | self.dparams
 
     def __repr__(self) -> str:
         parts = [f"x={tuple(self.x.shape)}"]
