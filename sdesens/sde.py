@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,8 @@ class SDE(nn.Module):
     and ``diffusion`` return. Tangents have the shapes of the components, possibly behind one more
     leading axis of directions, so write with operations that broadcast. Keyword arguments named as
     parameters, with default None, extend a closed form to parameters: each is the tangent of that
-    parameter, in its shape. Without closed forms the exact forward-mode derivative is taken.
+    parameter, in its shape. Without closed forms (or with ``drift_tangent = None``) the exact
+    forward-mode derivative is taken. A closed form is held against it once before it is used.
 
     Example:
         >>> import torch, sdesens
@@ -79,7 +80,7 @@ class SDE(nn.Module):
         tensor([1.0000, 0.7500, 0.5625], dtype=torch.float64)
     """
 
-    state: ClassVar[Sequence[str] | Mapping[str, int]]
+    state: Sequence[str] | Mapping[str, int]
     noise_type: str
     sde_type: str
 
@@ -99,13 +100,23 @@ class SDE(nn.Module):
             return nn.Parameter(value.clone())
         return nn.Parameter(torch.tensor(value, dtype=torch.float64))
 
-    def drift(self, t: Tensor, *components: Tensor) -> Any:
-        """Drift at time ``t``, one entry per component."""
-        raise NotImplementedError(f"{type(self).__name__} must define drift(t, *components).")
+    if TYPE_CHECKING:
+        # To a type checker these are attributes, so that a model may name its own components.
+        drift: Callable[..., Any]
+        diffusion: Callable[..., Any]
+        drift_tangent: Callable[..., Any] | None
+        diffusion_tangent: Callable[..., Any] | None
+    else:
 
-    def diffusion(self, t: Tensor, *components: Tensor) -> Any:
-        """Diffusion at time ``t``, one entry (diagonal noise) or row per component."""
-        raise NotImplementedError(f"{type(self).__name__} must define diffusion(t, *components).")
+        def drift(self, t: Tensor, *components: Tensor) -> Any:
+            """Drift at time ``t``, one entry per component."""
+            raise NotImplementedError(f"{type(self).__name__} must define drift(t, *components).")
+
+        def diffusion(self, t: Tensor, *components: Tensor) -> Any:
+            """Diffusion at time ``t``, one entry (diagonal noise) or row per component."""
+            raise NotImplementedError(
+                f"{type(self).__name__} must define diffusion(t, *components)."
+            )
 
     def has_closed_form_tangent(self, parameters: Sequence[str] = ()) -> bool:
         """Whether both closed forms are there and take a tangent of each of ``parameters``."""

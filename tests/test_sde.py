@@ -504,3 +504,42 @@ def test_g_prod_alone_needs_a_bm_to_tell_its_channels():
     sde = bare("general", f=lambda t, y: y, g_prod=lambda t, y, v: y * v.sum(-1, keepdim=True))
     with pytest.raises(ValueError, match=r"channels cannot be told from g_prod alone.*Pass bm="):
         sdesens.sensitivities(sde, batch(2, 2), [0.0, 1.0], dt=0.5)
+
+
+class WrongTangent(sdesens.SDE):
+    state, sde_type, noise_type = ("x",), "ito", "diagonal"
+
+    def drift(self, t, x):
+        return -(x**2)
+
+    def diffusion(self, t, x):
+        return 0.1 * x
+
+    def drift_tangent(self, t, x, dx):
+        return -x * dx  # a factor 2 is missing
+
+    def diffusion_tangent(self, t, x, dx):
+        return 0.1 * dx
+
+
+class Restated(GeometricBrownianMotion):
+    """Changes the drift and inherits the tangent of the old one."""
+
+    def drift(self, t, x):
+        return self.mu * x.sin()
+
+
+class Corrected(Restated):
+    drift_tangent = None  # pyright: ignore[reportAssignmentType]
+
+
+@pytest.mark.parametrize("model", [WrongTangent(), Restated(0.5, 0.2)], ids=["wrong", "inherited"])
+def test_a_closed_form_that_is_not_the_derivative_is_refused(model):
+    x0 = torch.full((2, 1), 1.2, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"drift_tangent is not the derivative.*tangent = None"):
+        sdesens.sensitivities(model, x0, [0.0, 1.0], dt=0.1, seed=0)
+
+
+def test_a_closed_form_set_to_none_leaves_the_derivative_to_autodiff():
+    x0 = torch.full((2, 1), 1.2, dtype=torch.float64)
+    assert sdesens.compare_modes(Corrected(0.5, 0.2), x0, [0.0, 1.0], dt=0.1, seed=0).agree

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdesens.pathwise.directions import Inputs
+from sdesens.pathwise.forward import dual, dual_numbers, unpack
+from sdesens.problem import Problem
 from sdesens.sde import SDE, View, fill
 
 Components = list[Tensor]
@@ -44,6 +47,42 @@ class ClosedForms:
         """Whether ``view`` is the component form of a model whose closed forms cover these."""
         own = isinstance(sde, SDE) and type(sde).f is SDE.f and type(sde).g is SDE.g
         return own and view.functions["f"] == sde.f and sde.has_closed_form_tangent(parameters)
+
+    @staticmethod
+    def verify(problem: Problem, inputs: Inputs) -> None:
+        """Hold the closed forms against the forward-mode derivative, once for a model.
+
+        Raises:
+            ValueError: if they differ at x0: a wrong formula, or one inherited by a model that
+                changed its drift or diffusion.
+        """
+        sde, names = problem.sde, tuple(inputs.parameters)
+        done: set = sde.__dict__.setdefault("_verified_tangents", set())
+        if names in done:
+            return
+        t, y = problem.ts[0], problem.x0.detach()
+        dy = _some_direction(y)
+        along = {name: _some_direction(p.detach()) for name, p in inputs.parameters.items()}
+        with torch.no_grad():
+            channels = problem.bm.shape[-1]
+            formulas = sde.f_tangent(t, y, dy, **along), sde.g_tangent(t, y, dy, channels, **along)
+            with dual_numbers():
+                duals = {n: dual(p.detach(), along[n]) for n, p in inputs.parameters.items()}
+                with inputs.places.holding(duals):
+                    exact = [
+                        unpack(out)[1] for out in (sde.f(t, dual(y, dy)), sde.g(t, dual(y, dy)))
+                    ]
+        tolerance = {torch.float64: 1e-8, torch.float32: 1e-3}[y.dtype]
+        for name, found, right in zip(("drift", "diffusion"), formulas, exact, strict=True):
+            scale = right.abs().max().item() if right.numel() else 0.0
+            difference = (found - right).abs().max().item() if right.numel() else 0.0
+            if not difference <= tolerance * max(scale, 1.0) and bool(torch.isfinite(right).all()):
+                raise ValueError(
+                    f"{type(sde).__name__}.{name}_tangent is not the derivative of {name}: at x0 "
+                    f"it is off by {difference:.1e}, of {scale:.1e}. Mend it, or set "
+                    f"{name}_tangent = None in the class to have the derivative taken for you."
+                )
+        done.add(names)
 
     def view(self) -> View:
         """The rows' drift and diffusion, for a solver."""
@@ -112,3 +151,9 @@ class ClosedForms:
             out = join(formula(t, *state, *along, **tangents), along, m)
             parts.append(out if along[0].dim() == state[0].dim() else out.flatten(0, 1))
         return torch.cat(parts)
+
+
+def _some_direction(value: Tensor) -> Tensor:
+    """Entries of different sizes and signs, so that no two errors cancel."""
+    k = torch.arange(value.numel(), dtype=value.dtype, device=value.device)
+    return torch.cos(1.0 + 2.0 * k).reshape(value.shape)

@@ -39,6 +39,8 @@ def tangent(
     """Path ``(T, B, d)`` and its derivatives, ``chunk_size`` directions a solve."""
     refuse(problem)
     closed = ClosedForms.apply(problem.sde, problem.view, list(inputs.parameters))
+    if closed:
+        ClosedForms.verify(problem, inputs)
     together = closed or fits_in_rows(problem)
     first = inputs.d if inputs.x0 else 0
     parameters = list(inputs.parameter_directions())
