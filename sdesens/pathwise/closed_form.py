@@ -40,6 +40,8 @@ class ClosedForms:
         self._drift_tangent: Callable = forms.drift_tangent
         self._diffusion_tangent: Callable = forms.diffusion_tangent
         self.rows = 1 + states + len(self.parameters)
+        # One component, one direction: the bookkeeping of several would cost more than the step.
+        self._scalar = sde.sizes == (None,) and self.rows == 2 and states == 1
         self._diffusion = self._entries if sde.noise_type == "diagonal" else self._rows
 
     @staticmethod
@@ -127,6 +129,10 @@ class ClosedForms:
     ) -> Tensor:
         """One entry a component: every direction's beside the state's, along the paths."""
         state = rows[0]
+        if self._scalar:
+            x, dx = state[0], rows[1][0]
+            entry, tangent = function(t, x), formula(t, x, dx)
+            return torch.cat((_filled_one(entry, x), _filled_one(tangent, dx))).unsqueeze(-1)
         parts = [self._filled(function(t, *state), state)]
         for along, tangents in self._directions(rows):
             entries = self._filled(formula(t, *state, *along, **tangents), along)
@@ -136,8 +142,6 @@ class ClosedForms:
         return self.sde.stack([torch.cat(part, dim=-1) for part in zip(*parts, strict=True)])
 
     def _filled(self, entries: Any, like: Components) -> Components:
-        if len(like) == 1 and isinstance(entries, Tensor) and entries.shape == like[0].shape:
-            return [entries.to(like[0].dtype)]
         entries = self.sde.per_component(entries, "entry")
         return [fill(e, c.shape, c) for e, c in zip(entries, like, strict=True)]
 
@@ -151,6 +155,12 @@ class ClosedForms:
             out = join(formula(t, *state, *along, **tangents), along, m)
             parts.append(out if along[0].dim() == state[0].dim() else out.flatten(0, 1))
         return torch.cat(parts)
+
+
+def _filled_one(entry: Any, like: Tensor) -> Tensor:
+    if isinstance(entry, (tuple, list)):
+        (entry,) = entry
+    return fill(entry, like.shape, like)
 
 
 def _some_direction(value: Tensor) -> Tensor:
