@@ -1,0 +1,48 @@
+"""What the README shows, run as it stands."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "readme"}
+    for block in re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M):
+        exec(block, names)
+    return names
+
+
+def test_the_first_example_has_the_shapes_that_its_comments_say(shown):
+    sens = shown["sens"]
+    assert sens.x.shape == (101, 3, 1)
+    assert sens.dx0.shape == (101, 3, 1, 1)
+    assert sens.dparams["kappa"].shape == (101, 3, 1)
+
+
+def test_the_root_has_its_first_and_second_derivative(shown):
+    a, y = shown["a"], shown["y"]
+    (first,) = torch.autograd.grad((y**2).sum(), a, create_graph=True)
+    (second,) = torch.autograd.grad(first[0], a)
+    assert first[0].item() == pytest.approx(0.5, abs=1e-12)
+    assert second[0].item() == pytest.approx(-0.0625, abs=1e-12)
+
+
+def test_the_model_written_by_component_has_the_derivative_of_its_closed_form(shown):
+    model = shown["GeometricBrownianMotion"](0.05, 0.2)
+    x0 = torch.full((2, 1), 100.0, dtype=torch.float64)
+    sens = shown["sdesens"].sensitivities(model, x0, [0.0, 1.0], dt=0.1, seed=0)
+    torch.testing.assert_close(sens.dx0[..., 0, 0], sens.x[..., 0] / 100, rtol=1e-12, atol=0)
+
+
+def test_every_page_that_the_readme_links_to_is_there():
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    local = [link for link in links if "://" not in link]
+    assert local
+    missing = [link for link in local if not (Path(__file__).parents[1] / link).exists()]
+    assert not missing
