@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -151,10 +150,20 @@ class _Surface:
         self._spline: Any = RectBivariateSpline(times, spots, vols)
         self._low = np.array([times[0], spots[0]])
         self._high = np.array([times[-1], spots[-1]])
-        self.partial = cache(self._operator)
+        self._operators: dict[tuple[int, int], Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the operators, which hold functions and are made again when asked for."""
+        return vars(self) | {"_operators": {}}
+
+    def partial(self, in_time: int, in_spot: int) -> Any:
+        """The partial derivative of these orders, differentiable by those of one order more."""
+        orders = (in_time, in_spot)
+        if orders not in self._operators:
+            self._operators[orders] = self._operator(in_time, in_spot)
+        return self._operators[orders]
 
     def _operator(self, in_time: int, in_spot: int) -> Any:
-        """The partial derivative of these orders, differentiable by those of one order more."""
         if max(in_time, in_spot) > 2:
             raise UnsupportedError(
                 "a bicubic spline has two derivatives in each direction, and a third was asked "

@@ -185,7 +185,7 @@ def minima_once(cases: dict[str, Case]) -> dict[str, float]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description="Time and memory of sdesens.autodiff.")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, about 15 seconds")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, about a minute")
     parser.add_argument("--peak", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)

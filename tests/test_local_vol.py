@@ -1,5 +1,7 @@
 """A SciPy surface in a model: custom gradients and dedup at work in all three modes."""
 
+import copy
+import pickle
 import sys
 
 import numpy as np
@@ -137,6 +139,14 @@ def test_float32_stays_float32():
     sens = sdesens.sensitivities(model(), start(dtype=torch.float32), [0.0, 1.0], dt=0.1, seed=0)
     assert sens.x.dtype == torch.float32
     assert sens.dx0.dtype == torch.float32
+
+
+def test_it_is_copied_and_pickled_with_its_surface():
+    local = model()
+    found = sdesens.sensitivities(local, start(), [0.0, 1.0], dt=0.1, seed=0)
+    for twin in (copy.deepcopy(local), pickle.loads(pickle.dumps(local))):
+        again = sdesens.sensitivities(twin, start(), [0.0, 1.0], dt=0.1, seed=0)
+        assert torch.equal(again.dx0, found.dx0)
 
 
 def test_a_third_derivative_in_one_direction_is_refused_by_name():
