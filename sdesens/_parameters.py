@@ -59,6 +59,10 @@ class Places:
             same = [n for n, value in known.items() if value is original]
             self._places[name] = [_owner(sde, n) for n in same]
 
+    def values(self) -> list[Tensor]:
+        """The tensors that stand there now."""
+        return [getattr(*places[0]) for places in self._places.values()]
+
     @contextmanager
     def holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
         """Put ``tensors`` in the place of the parameters of these names, then restore them.

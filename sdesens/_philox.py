@@ -20,12 +20,17 @@ from torch import Tensor
 _MASK = 0xFFFFFFFF
 _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
-_CHANNEL_BITS = 28
+CHANNEL_BITS = 28
 
 INCREMENT, SPACE_TIME, AREA = 0, 1, 2  # the streams: independent numbers for one (path, step)
 LANES = {torch.float32: 4, torch.float64: 2}
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def word(stream: int, channel: int) -> int:
+    """The counter word of a channel of a stream."""
+    return channel + (stream << CHANNEL_BITS)
 
 
 def philox4x32(counter: Words, seed: int, rounds: int = 10) -> Words:
@@ -67,7 +72,7 @@ def normals(
     path = torch.arange(paths.start, paths.stop, dtype=torch.int64, device=device)[:, None]
     block = torch.arange(first_block, last_block, dtype=torch.int64, device=device)[:, None, None]
     channel = torch.arange(channels, dtype=torch.int64, device=device)
-    words = philox4x32((path & _MASK, path >> 32, block, channel + (stream << _CHANNEL_BITS)), seed)
+    words = philox4x32((path & _MASK, path >> 32, block, channel + (stream << CHANNEL_BITS)), seed)
     lane_values = _box_muller_32(words) if dtype is torch.float32 else _box_muller_64(words)
     numbers = torch.stack(lane_values, dim=1).flatten(0, 1)
     start = steps.start - first_block * lanes

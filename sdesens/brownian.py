@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchsde import BaseBrownian
@@ -211,10 +212,13 @@ class BrownianPath(BaseBrownian):
             k = known[time] = self._search(time, dtype)
         return k
 
+    def _tolerance(self, dtype: torch.dtype) -> float:
+        """How far a time may be from its node: the rounding of a solver that adds up steps."""
+        scale = torch.finfo(dtype).eps * max(abs(self._nodes[0]), abs(self._nodes[-1]))
+        return min(scale * (self.steps + 8), self._slack)
+
     def _search(self, time: float, dtype: torch.dtype) -> int:
-        nodes = self._nodes
-        scale = torch.finfo(dtype).eps * max(abs(nodes[0]), abs(nodes[-1]))
-        tolerance = min(scale * (self.steps + 8), self._slack)
+        nodes, tolerance = self._nodes, self._tolerance(dtype)
         k = bisect.bisect_left(nodes, time - tolerance)
         if k < len(nodes) and abs(nodes[k] - time) <= tolerance:
             return k
@@ -230,6 +234,29 @@ class BrownianPath(BaseBrownian):
             f"dt={nodes[k] - nodes[k - 1]:.6g}), or a path on the solver's own grid."
             f"{hint if dtype is torch.float32 else ''}"
         )
+
+    def nodes_at(self, times: Tensor) -> list[int]:
+        """:meth:`node` of every entry of ``times``, at once."""
+        nodes = np.asarray(self._nodes)
+        wanted = times.detach().cpu().double().numpy()
+        tolerance = self._tolerance(times.dtype)
+        k = np.searchsorted(nodes, wanted - tolerance)
+        near = np.abs(nodes[np.minimum(k, len(nodes) - 1)] - wanted) <= tolerance
+        for time in wanted[~near]:
+            self._search(float(time), times.dtype)  # raises
+        return k.tolist()
+
+    def widths_on(self, times: Tensor) -> Tensor | None:
+        """``(steps,)`` widths, in float64, of this path's own steps between ``times``.
+
+        None unless the ``k``-th time is the ``k``-th node, or repeats the last one, and the steps
+        are drawn from the counter rather than joined from finer ones.
+        """
+        found = self.nodes_at(times)
+        if self._fine is not None or found != [min(k, self.steps) for k in range(len(found))]:
+            return None
+        nodes = torch.tensor(self._nodes, dtype=torch.float64)
+        return nodes[found].diff()
 
     def _over(self, i: int, j: int) -> Increments:
         """Increment and areas from node ``i`` to node ``j``, without the leading axis."""
@@ -271,19 +298,9 @@ class BrownianPath(BaseBrownian):
         return Increments(W, U, self._area(i, j, W, H, h))
 
     def _area(self, i: int, j: int, W: Tensor, H: Tensor, h: Tensor) -> Tensor:
-        """Lévy area given increment and space-time area: a normal number above the diagonal."""
         m = self._shape[1]
-        rows, columns = torch.triu_indices(m, m, offset=1, device=self._device)
-        noise = self._normals(i, j, _philox.AREA, channels=rows.numel())
-        if self._levy_area == "davie":
-            std = h / math.sqrt(12)
-        else:
-            std = (h * h / 20 + h / 5 * (H[..., rows] ** 2 + H[..., columns] ** 2)).sqrt()
-        upper = H[..., rows] * W[..., columns] - W[..., rows] * H[..., columns] + std * noise
-        A = W.new_zeros(*W.shape, m)
-        A[..., rows, columns] = upper
-        A[..., columns, rows] = -upper
-        return A
+        noise = self._normals(i, j, _philox.AREA, channels=m * (m - 1) // 2)
+        return levy_area(W, H, h, noise, self._levy_area)
 
     def _normals(self, i: int, j: int, stream: int, channels: int | None = None) -> Tensor:
         first = self._first_path
@@ -331,6 +348,11 @@ class BrownianPath(BaseBrownian):
         return self._seed
 
     @property
+    def first_path(self) -> int:
+        """Global index of the first path of this batch."""
+        return self._first_path
+
+    @property
     def dtype(self) -> torch.dtype:
         """Dtype of the increments."""
         return self._dtype
@@ -357,6 +379,24 @@ class BrownianPath(BaseBrownian):
             f"device={str(self._device)!r}, levy_area={self._levy_area!r}, "
             f"first_path={self._first_path})"
         )
+
+
+def levy_area(W: Tensor, H: Tensor, h: Tensor, normals: Tensor, kind: str) -> Tensor:
+    """Lévy area ``(..., m, m)`` given increments and space-time areas ``(..., m)`` over ``h``.
+
+    ``normals (..., m (m - 1) / 2)`` are those of the entries above the diagonal.
+    """
+    m = W.shape[-1]
+    rows, columns = torch.triu_indices(m, m, offset=1, device=W.device)
+    if kind == "davie":
+        std = h / math.sqrt(12)
+    else:
+        std = (h * h / 20 + h / 5 * (H[..., rows] ** 2 + H[..., columns] ** 2)).sqrt()
+    upper = H[..., rows] * W[..., columns] - W[..., rows] * H[..., columns] + std * normals
+    A = W.new_zeros(*W.shape, m)
+    A[..., rows, columns] = upper
+    A[..., columns, rows] = -upper
+    return A
 
 
 class WrappedBrownian(BaseBrownian):

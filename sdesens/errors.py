@@ -50,3 +50,7 @@ class NonFiniteError(ArithmeticError):
 
 class AccuracyWarning(UserWarning):
     """The numbers are what the solver defines, but the solver is known to be poor here."""
+
+
+class UncompiledWarning(UserWarning):
+    """The fused engine runs uncompiled: the numbers are the same, the speed is not."""

@@ -49,6 +49,10 @@ class SDE(nn.Module):
       of one entry per Brownian channel, or one tensor with the channels just before the paths:
       ``(m, P)``, for a block ``(n, m, P)``.
 
+    A model may bring one-step maps of its own for :func:`sdesens.montecarlo.run`: ``schemes`` names
+    them, and the method ``step_<name>(t, dt, normals, *components)`` returns the components at
+    ``t + dt``, with independent standard ``normals`` of shape ``(m, P)``.
+
     An entry is a number or a tensor that broadcasts to its component. A model of one component may
     return the entry itself.
 
@@ -83,6 +87,7 @@ class SDE(nn.Module):
     state: Sequence[str] | Mapping[str, int]
     noise_type: str
     sde_type: str
+    schemes: Sequence[str] = ()
 
     @staticmethod
     def parameter(value: Number | Sequence[Any]) -> nn.Parameter:

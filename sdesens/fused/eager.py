@@ -1,0 +1,93 @@
+"""A motion run as it stands, every direction by forward mode: for what cannot be recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from sdesens._parameters import Places, known_parameters
+from sdesens.fused.evaluate import drawn
+from sdesens.fused.system import Direction, Layout, Motion, tensors_of
+
+if TYPE_CHECKING:
+    from sdesens.fused.kernel import Moments, Run
+
+_BLOCK = 2**14  # paths at a time
+
+
+class EagerKernel:
+    """Runs a motion; the interface of :class:`~sdesens.fused.kernel.Kernel` for outputs."""
+
+    is_compiled, seconds = False, 0.0
+
+    def __init__(self, motion: Motion, directions: Sequence[Direction]) -> None:
+        self.motion, self.directions = motion, directions
+        self.dtype, size = motion.y.dtype, motion.y.shape[1]
+        names, self.asked = tensors_of(motion.model, directions)
+        known = known_parameters(motion.model)
+        self.values = {name: known[name].detach() for name in names}
+        self.places = Places(motion.model, names)
+        rows = range(1 + len(directions))
+        slots = [(r, i) for r in rows for i in range(size)]
+        self.layout = Layout(slots, [(r, k) for r in rows for k in range(motion.outputs)], names)
+
+    def moments(self, run: Run) -> Moments:
+        """Moments of the outputs."""
+        from sdesens.fused.kernel import moments_of  # noqa: PLC0415
+
+        return moments_of(self.samples(run))
+
+    def samples(self, run: Run) -> Tensor:
+        """The outputs of every path, ``(outputs, paths)``."""
+        ranges = [
+            range(begin, min(begin + _BLOCK, run.paths)) for begin in range(0, run.paths, _BLOCK)
+        ]
+        with torch.no_grad():
+            return torch.cat([self._block(run, paths) for paths in ranges], dim=1)
+
+    def _block(self, run: Run, paths: range) -> Tensor:
+        rows = run.start.view(1 + len(self.directions), 1, -1)
+        rows = rows.expand(-1, len(paths), -1).contiguous()
+        for k in range(run.times.shape[0]):
+            noise = drawn(self.motion.counters, run, self.dtype, range(k, k + 1), paths)[0].T
+            times, rates = run.times[k].unbind(0), run.rates[k].unbind(0)
+            flags = run.flags[k].to(self.dtype)
+
+            def step(*arguments: Tensor, noise: Tensor = noise, flags: Tensor = flags):
+                return self.motion.step(*arguments[:3], arguments[3], noise, flags)
+
+            rows = torch.stack(self._along(step, times, rates, rows))
+        end, rate = run.times[-1, 1], run.rates[-1, 1]
+        finish = self.motion.finish
+        assert finish is not None
+        rows = self._along(
+            lambda *arguments: torch.stack(list(finish(*arguments))),
+            [end],
+            [rate],
+            rows,
+        )
+        return torch.cat(rows)
+
+    def _along(self, function, times, rates, rows) -> list[Tensor]:
+        """``function`` of times and state, and its derivative along every direction."""
+        names = list(self.values)[: self.asked]
+        theta = [self.values[name] for name in names]
+        count = len(times)
+
+        def held(*arguments: Tensor) -> Tensor:
+            tensors = dict(zip(names, arguments[count + 1 :], strict=True))
+            with self.places.holding(tensors):
+                return function(*arguments[: count + 1])
+
+        point = (*times, rows[0], *theta)
+        out = [held(*point)]
+        for (name, entry), tangent in zip(self.directions, rows[1:], strict=True):
+            clock = rates if name == "maturity" else [torch.zeros_like(t) for t in times]
+            units = [torch.zeros_like(value) for value in theta]
+            if name in names:
+                units[names.index(name)].view(-1)[entry] = 1.0
+            out.append(torch.func.jvp(held, point, (*clock, tangent, *units))[1])
+        return out

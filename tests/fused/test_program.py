@@ -1,0 +1,66 @@
+import pytest
+
+from sdesens.fused.program import MINUS_ONE, ONE, ZERO, Level, Program
+
+
+@pytest.fixture
+def program():
+    return Program()
+
+
+def test_nothing_is_multiplied_by_zero_or_one(program):
+    x = program.input("state", 0)
+    assert program.apply("mul", x, ZERO) == program.apply("mul", ZERO, x) == ZERO
+    assert program.apply("mul", x, ONE) == program.apply("div", x, ONE) == x
+    assert program.apply("add", ZERO, x) == program.apply("sub", x, ZERO) == x
+    assert program.apply("div", ZERO, x) == program.apply("sqrt", ZERO) == ZERO
+
+
+def test_signs_are_collected(program):
+    x = program.input("state", 0)
+    minus = program.apply("neg", x)
+    assert program.apply("mul", MINUS_ONE, x) == program.apply("sub", ZERO, x) == minus
+    assert program.apply("neg", minus) == x
+    assert program.apply("neg", ONE) == MINUS_ONE
+
+
+def test_an_expression_that_is_there_is_not_made_again(program):
+    x, y = program.input("state", 0), program.input("state", 1)
+    assert program.apply("mul", x, y) == program.apply("mul", x, y)
+    assert program.input("state", 1) == y
+    assert program.apply("mul", x, y) != program.apply("mul", y, x)
+
+
+def test_a_choice_between_equals_is_no_choice(program):
+    x = program.input("state", 0)
+    condition = program.apply("gt", x, ZERO)
+    assert program.apply("where", condition, x, x) == x
+
+
+def test_equal_literals_stay_apart_so_that_a_changed_one_is_the_same_program(program):
+    a, b = program.number(2.5), program.number(2.5)
+    assert a != b
+    assert program.numbers == [2.5, 2.5]
+    assert [program.number(v) for v in (0.0, 1, -1.0)] == [ZERO, ONE, MINUS_ONE]
+
+
+def test_an_expression_changes_as_often_as_what_it_is_made_of(program):
+    run, step, path = (program.input(kind, 0) for kind in ("parameter", "time", "state"))
+    assert program.nodes[program.apply("mul", run, run)].level is Level.RUN
+    assert program.nodes[program.apply("mul", run, step)].level is Level.STEP
+    assert program.nodes[program.apply("mul", step, path)].level is Level.PATH
+
+
+def test_only_what_outputs_are_made_of_is_needed_in_order(program):
+    x, y = program.input("state", 0), program.input("state", 1)
+    square = program.apply("mul", x, x)
+    program.apply("exp", y)
+    out = program.apply("add", square, x)
+    assert program.needed([out]) == [x, square, out]
+
+
+def test_substituting_a_zero_folds_what_depended_on_it(program):
+    x, dx = program.input("state", 0), program.input("state_tangent", 0)
+    slope = program.apply("add", program.apply("mul", dx, x), program.apply("sin", x))
+    assert program.substitute([slope], {dx: ZERO}) == [program.apply("sin", x)]
+    assert program.substitute([slope, x], {}) == [slope, x]
