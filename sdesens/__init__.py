@@ -5,10 +5,12 @@ from sdesens.errors import AccuracyWarning as AccuracyWarning
 from sdesens.errors import CoupledSamplesError as CoupledSamplesError
 from sdesens.errors import NonFiniteError as NonFiniteError
 from sdesens.errors import OffGridError as OffGridError
+from sdesens.errors import UncompiledWarning as UncompiledWarning
 from sdesens.errors import UnsupportedError as UnsupportedError
 from sdesens.pathwise import ModeComparison as ModeComparison
 from sdesens.pathwise import Sensitivities as Sensitivities
 from sdesens.pathwise import compare_modes as compare_modes
+from sdesens.pathwise import fuse as fuse
 from sdesens.pathwise import sensitivities as sensitivities
 from sdesens.sde import SDE as SDE
 

@@ -34,7 +34,7 @@ class Grid:
     @classmethod
     def of(cls, ts: Tensor, dt: float) -> Grid:
         """The grid of ``torchsde.sdeint(..., ts=ts, dt=dt)`` with fixed steps."""
-        scalar = np.float32 if ts.dtype is torch.float32 else np.float64
+        scalar = np.float32 if ts.dtype is torch.float32 else float
         times = [scalar(t) for t in ts.tolist()]
         step, last = scalar(dt), times[-1]
         nodes, after, weights = [times[0]], [0], [(0.0, 1.0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -14,6 +15,7 @@ from sdesens._parameters import check_not_captured, find_parameters
 from sdesens.brownian import BaseBrownian
 from sdesens.errors import NonFiniteError, UnsupportedError
 from sdesens.pathwise.directions import Derivatives, Inputs
+from sdesens.pathwise.fused import fused
 from sdesens.pathwise.jvp import jvp
 from sdesens.pathwise.progress import Progress
 from sdesens.pathwise.result import Sensitivities
@@ -23,6 +25,7 @@ from sdesens.prepare import prepare, refuse_coupling
 from sdesens.problem import Problem
 
 MODES = {"vjp": vjp, "jvp": jvp, "tangent": tangent}
+ENGINES = ("torchsde", "fused")
 
 
 def sensitivities(
@@ -38,6 +41,7 @@ def sensitivities(
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
+    engine: str = "torchsde",
     chunk_size: int | None = None,
     progress: bool = False,
     adaptive: bool = False,
@@ -74,8 +78,13 @@ def sensitivities(
             fresh one is drawn, and reported as ``.seed``.
         options: solver options, ``{"grad_free": True}`` for milstein.
         names: names of drift and diffusion methods, as in ``torchsde.sdeint``.
+        engine: ``"torchsde"``, or ``"fused"``: noise, state and tangents advance together in one
+            compiled pass (mode ``"tangent"``), to the same numbers up to rounding and many times
+            faster. The first call for a model compiles for a few seconds. A model that cannot be
+            compiled goes through torchsde, with an :class:`UncompiledWarning`.
         chunk_size: bounds memory without changing the result: number of steps linearised at once
-            (``"vjp"``), or of directions per solve (``"jvp"``, ``"tangent"``).
+            (``"vjp"``), or of directions per solve (``"jvp"``, ``"tangent"``). The fused engine
+            holds little but the result.
         progress: show a bar of solver steps.
         adaptive, logqp: torchsde's arguments; True is refused by name.
 
@@ -91,6 +100,7 @@ def sensitivities(
 
     Warns:
         AccuracyWarning: for torchsde's milstein with scalar noise and ``d > 1``.
+        UncompiledWarning: if ``engine="fused"`` cannot compile the model, or there is no compiler.
 
     Example:
         >>> import torch, sdesens
@@ -104,6 +114,12 @@ def sensitivities(
         True
     """
     check_choice("mode", mode, (*MODES, "auto"))
+    check_choice("engine", engine, ENGINES)
+    if engine == "fused" and mode not in ("tangent", "auto"):
+        raise ValueError(
+            f"engine 'fused' propagates tangents: mode must be 'tangent' or 'auto', got {mode!r}. "
+            f"Drop mode=, or use engine='torchsde'."
+        )
     wrt = check_wrt(wrt)
     if chunk_size is not None:
         chunk_size = check_count("chunk_size", chunk_size)
@@ -123,10 +139,12 @@ def sensitivities(
     parameters = parameters_of(problem, wrt)
     inputs = Inputs.of(problem, "x0" in wrt, parameters)
     if mode == "auto":
-        mode = choose_mode(problem, inputs)
+        mode = "tangent" if engine == "fused" else choose_mode(problem, inputs)
     if inputs.x0 or mode == "vjp":
         refuse_coupling(problem)
-    result = run_mode(problem, inputs, mode, chunk_size=chunk_size, progress=progress)
+    result = run_mode(
+        problem, inputs, mode, engine=engine, chunk_size=chunk_size, progress=progress
+    )
     raise_if_not_finite(result)
     return result
 
@@ -165,13 +183,21 @@ def choose_mode(problem: Problem, inputs: Inputs) -> str:
 
 
 def run_mode(
-    problem: Problem, inputs: Inputs, mode: str, *, chunk_size: int | None, progress: bool
+    problem: Problem,
+    inputs: Inputs,
+    mode: str,
+    *,
+    engine: str = "torchsde",
+    chunk_size: int | None,
+    progress: bool,
 ) -> Sensitivities:
     """Solve by ``mode``; the result is returned whether it is finite or not."""
     graph = torch.is_grad_enabled() and problem.x0.requires_grad
-    with Progress(progress, problem.grid.steps, f"sensitivities ({mode})") as bar:
+    solve = fused if engine == "fused" else MODES[mode]
+    label = engine if engine == "fused" else mode
+    with Progress(progress, problem.grid.steps, f"sensitivities ({label})") as bar:
         try:
-            x, derivatives = MODES[mode](
+            x, derivatives = solve(
                 problem, inputs, chunk_size=chunk_size, graph=graph, progress=bar
             )
         except NotImplementedError as error:
@@ -201,6 +227,9 @@ def _connected(derivatives: Derivatives, x0: Tensor) -> Derivatives:
 
 def raise_if_not_finite(result: Sensitivities) -> None:
     """Raise :class:`NonFiniteError` at the first time where something is not finite."""
+    parts = [result.x, *result.derivatives().values()]
+    if math.isfinite(sum(part.detach().sum().item() for part in parts)):
+        return
     found = []
     for order, (name, value) in enumerate({"x": result.x, **result.derivatives()}.items()):
         bad = ~torch.isfinite(value.detach()).flatten(2).all(-1)
