@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from sdesens.sde import SDE, Number, column
@@ -27,6 +28,7 @@ class GeometricBrownianMotion(SDE):
     """
 
     sde_type, noise_type = "ito", "diagonal"
+    schemes = ("exact",)
 
     def __init__(self, mu: Number, sigma: Number) -> None:
         super().__init__()
@@ -47,6 +49,12 @@ class GeometricBrownianMotion(SDE):
     def diffusion(self, t: Tensor, x: Tensor) -> Tensor:
         """``sigma x``."""
         return column(self.sigma) * x
+
+    def step_exact(self, t: Tensor, dt: Tensor, normals: Tensor, x: Tensor) -> Tensor:
+        """``x exp((mu - sigma²/2) dt + sigma sqrt(dt) Z)``, without discretisation error."""
+        sigma = column(self.sigma)
+        z = normals if self.sizes[0] else normals[0]
+        return x * torch.exp((column(self.mu) - 0.5 * sigma**2) * dt + sigma * dt.sqrt() * z)
 
     def drift_tangent(
         self,

@@ -50,6 +50,8 @@ class OrnsteinUhlenbeck(SDE):
             raise ValueError(f"kappa, mean and sigma must agree on the dimension d, got {shapes}.")
         self.state = {"x": sizes.pop()} if sizes else ("x",)
         self.noise_type = "additive" if self.sigma.dim() == 2 else "diagonal"
+        # With matrices the exact covariance of a step is no elementary function of the parameters.
+        self.schemes = ("exact",) if max(self.kappa.dim(), self.sigma.dim()) < 2 else ()
 
     def drift(self, t: Tensor, x: Tensor) -> Tensor:
         """``kappa (mean - x)``."""
@@ -58,6 +60,13 @@ class OrnsteinUhlenbeck(SDE):
     def diffusion(self, t: Tensor, x: Tensor) -> Any:
         """``sigma``, constant."""
         return column(self.sigma)
+
+    def step_exact(self, t: Tensor, dt: Tensor, normals: Tensor, x: Tensor) -> Tensor:
+        """The transition itself, without discretisation error; ``kappa`` must not be 0."""
+        kappa, mean = column(self.kappa), column(self.mean)
+        z = normals if self.sizes[0] else normals[0]
+        std = column(self.sigma) * (-torch.expm1(-2 * kappa * dt) / (2 * kappa)).sqrt()
+        return mean + torch.exp(-kappa * dt) * (x - mean) + std * z
 
     def drift_tangent(
         self,

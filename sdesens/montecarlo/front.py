@@ -1,0 +1,297 @@
+"""The front door: ``montecarlo.run``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from sdesens._checks import check_choice, check_count, check_finite
+from sdesens._parameters import known_parameters
+from sdesens.fused.kernel import Moments
+from sdesens.fused.system import Direction
+from sdesens.montecarlo.estimates import Estimates
+from sdesens.montecarlo.functionals import Functional
+from sdesens.montecarlo.job import Job
+from sdesens.montecarlo.moments import merge_all
+from sdesens.montecarlo.simulation import Payoff, Simulation
+from sdesens.prepare import prepare, refuse_coupling
+from sdesens.sde import SDE
+
+SHARD_SIZE = 2**16
+
+
+def run(
+    sde: Any,
+    x0: Tensor | Sequence[float],
+    payoff: Payoff,
+    *,
+    maturity: float,
+    steps: int,
+    paths: int,
+    wrt: str | Sequence[str] = "all",
+    scheme: str = "euler",
+    functionals: Mapping[str, Functional] | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    options: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
+    shard_size: int = SHARD_SIZE,
+    workers: int = 1,
+    executor: Executor | None = None,
+    progress: bool = False,
+) -> Estimates:
+    r"""Means over paths of a payoff, and their derivatives in everything the paths depend on.
+
+    Noise, state, tangents, functionals and payoff advance together in one compiled pass, so nothing
+    is held for a path but its state, and memory does not grow with ``paths``. Derivatives are
+    pathwise: right for a payoff that is Lipschitz in the state, and **wrong without a sign of it
+    for one that jumps** (a digital, a barrier), whose jump has derivative zero almost everywhere.
+
+    The noise of path p, step k and channel c is that of :class:`~sdesens.BrownianPath`, so path 17
+    of a million can be replayed alone by :func:`~sdesens.sensitivities` with ``bm=BrownianPath(...,
+    first_path=17)``. The bits of the result depend on the arguments and ``shard_size``, not on
+    workers.
+
+    Args:
+        sde: an :class:`SDE` or any object torchsde accepts.
+        x0: ``(d,)``, the start of all paths.
+        payoff: a function of the end of a path that returns one number a path ``(P,)``, or a dict
+            of such. Its argument has the components of the state as attributes (``end.spot``),
+            functionals by their names, ``end.time`` (the maturity) and ``end.y (P, d)``. Parameters
+            of the model it uses are differentiated too. It must be written in torch.
+        maturity: end of the paths, which start at time 0.
+        steps: number of equal steps.
+        paths: number of paths, at least 2.
+        wrt: inputs of the derivatives: ``"x0"``, components, parameters, ``"maturity"`` (the number
+            of steps fixed, dates moving along); or ``"all"``. ``()`` for none.
+        scheme: a fixed-step solver of torchsde (``"euler"``, ``"milstein"``, ``"heun"``, ...) or
+            one of the model's own ``schemes`` (``"exact"``).
+        functionals: what is gathered along the path, by name; see :class:`Functional`.
+        seed: seed of the noise.
+        dtype: of the paths, float32 or float64; sums are float64.
+        options: solver options, ``{"grad_free": True}`` for milstein.
+        names: names of drift and diffusion methods, as in ``torchsde.sdeint``.
+        shard_size: paths simulated at once, whose moments are then merged in order.
+        workers: number of threads.
+        executor: runs the shards in place of threads; any ``concurrent.futures.Executor`` that
+            shares memory.
+        progress: show a bar of paths.
+
+    Returns:
+        :class:`Estimates`.
+
+    Raises:
+        ValueError, TypeError, UnsupportedError: for bad arguments, before anything is compiled.
+        ArithmeticError: if a mean is not finite.
+
+    Warns:
+        UncompiledWarning: if the model or the payoff cannot be compiled, or there is no compiler;
+            the numbers are the same.
+
+    Source: Glasserman, *Monte Carlo Methods in Financial Engineering*, 2003, section 7.2.
+
+    Example:
+        >>> import torch
+        >>> from sdesens import montecarlo
+        >>> from sdesens.models import GeometricBrownianMotion
+        >>> gbm = GeometricBrownianMotion(mu=0.05, sigma=0.2)
+        >>> def call(end):
+        ...     return torch.exp(-gbm.mu * end.time) * torch.relu(end.x - 100.0)
+        >>> result = montecarlo.run(gbm, [100.0], call, maturity=1.0, steps=1, paths=100_000,
+        ...                         scheme="exact")
+        >>> delta = result["value", "x"]
+        >>> abs(delta.value - 0.636831) < 4 * delta.stderr < 0.01
+        True
+    """
+    simulation = simulation_of(
+        sde, x0, payoff, maturity=maturity, steps=steps, wrt=wrt, scheme=scheme,
+        functionals=functionals, dtype=dtype, options=options, names=names,
+    )  # fmt: skip
+    paths = check_count("paths", paths, 2)
+    shard_size = check_count("shard_size", shard_size)
+    workers = check_count("workers", workers)
+    if not 0 <= check_count("seed", seed, 0) < 2**64:
+        raise ValueError(f"seed must be in [0, 2**64), got {seed}.")
+    outputs = simulation.output_names()
+    with tqdm(total=paths, unit="path", unit_scale=True, disable=not progress) as bar:
+        bar.set_description("compiling")
+        job = Job.of(simulation, seed, paths, shard_size)
+        bar.set_description(f"simulating (compiled in {job.kernel.seconds:.1f} s)")
+        moments = merge_all(_count(_shards(job, workers, executor), bar))
+    _raise_if_not_finite(moments)
+    return Estimates(
+        moments=moments,
+        outputs=outputs,
+        inputs=_input_shapes(simulation),
+        components=_component_names(simulation.problem.sde, simulation.problem.x0.shape[1]),
+        places={key: k for k, key in enumerate(job.layout.outputs)},
+        directions=simulation.directions,
+        seed=seed,
+    )
+
+
+def _raise_if_not_finite(moments: Moments) -> None:
+    if not bool(torch.isfinite(moments.mean).all() and torch.isfinite(moments.products).all()):
+        raise ArithmeticError(
+            "a mean or a variance is not finite: some path or derivative is not. Run its paths by "
+            "sensitivities(), which names the first time and sample; use more steps, or check "
+            "roots and logarithms at zero."
+        )
+
+
+def _count(parts: Iterator[Moments], bar: tqdm) -> Iterator[Moments]:
+    for part in parts:
+        bar.update(part.count)
+        yield part
+
+
+def _shards(job: Job, workers: int, executor: Executor | None) -> Iterator[Moments]:
+    """The moments of all shards, in order; a few are held at a time."""
+    if executor is None and workers == 1:
+        yield from map(job.run_shard, range(job.shards))
+        return
+    pool = executor or ThreadPoolExecutor(workers)
+    try:
+        waiting: deque = deque()
+        for index in range(job.shards):
+            waiting.append(pool.submit(job.run_shard, index))
+            if len(waiting) > 4 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        if executor is None:
+            pool.shutdown(cancel_futures=True)
+
+
+def simulation_of(
+    sde: Any,
+    x0: Tensor | Sequence[float],
+    payoff: Payoff,
+    *,
+    maturity: float,
+    steps: int,
+    wrt: str | Sequence[str],
+    scheme: str,
+    functionals: Mapping[str, Functional] | None,
+    dtype: torch.dtype,
+    options: Mapping[str, Any] | None,
+    names: Mapping[str, str] | None,
+) -> Simulation:
+    """Check the arguments of a simulation."""
+    steps = check_count("steps", steps)
+    maturity = _check_maturity(maturity)
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
+    x0 = _check_x0(x0, dtype)
+    for name, value in known_parameters(sde).items():
+        if value.device.type != "cpu":
+            raise ValueError(
+                f"the parameter {name!r} is on {value.device}; simulations run on the CPU. Use "
+                f"model.cpu()."
+            )
+        check_finite(f"the parameter {name!r}", value)
+    own = scheme in sde.schemes if isinstance(sde, SDE) else False
+    ts = torch.tensor([0.0, maturity], dtype=torch.float64)
+    problem = prepare(
+        sde, x0, ts, method=None if own else scheme, dt=maturity / steps, seed=0, options=options,
+        names=names,
+    )  # fmt: skip
+    refuse_coupling(problem)
+    directions = _directions(sde, x0, wrt)
+    functionals = dict(functionals or {})
+    _check_functionals(functionals, sde, x0, maturity, steps)
+    return Simulation(problem, maturity, steps, scheme, payoff, functionals, directions)
+
+
+def _check_maturity(maturity: Any) -> float:
+    value = float(maturity)
+    if not (value > 0 and value < float("inf")):
+        raise ValueError(f"maturity must be positive and finite, got {maturity}.")
+    return value
+
+
+def _check_x0(x0: Tensor | Sequence[float], dtype: torch.dtype) -> Tensor:
+    x0 = torch.as_tensor(x0, dtype=dtype) if not isinstance(x0, Tensor) else x0.detach().to(dtype)
+    if x0.dim() != 1:
+        raise ValueError(
+            f"x0 must have shape (d,), one start for all paths, got {tuple(x0.shape)}."
+        )
+    return x0.cpu()[None]
+
+
+def _directions(sde: Any, x0: Tensor, wrt: str | Sequence[str]) -> list[Direction]:
+    """Every entry of every input."""
+    known = known_parameters(sde)
+    components = _component_names(sde, x0.shape[1])
+    if wrt == "all":
+        wrt = ("x0", *_distinct(known), "maturity")
+    wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    out: list[Direction] = []
+    for name in wrt:
+        check_choice("wrt", name, ("x0", *components, *known, "maturity"))
+        if name == "x0":
+            out += [("x0", j) for j in range(x0.shape[1])]
+        elif name in known:
+            out += [(name, k) for k in range(known[name].numel())]
+        elif name == "maturity":
+            out.append((name, 0))
+        else:
+            out.append(("x0", components.index(name)))
+    repeated = {name for name in out if out.count(name) > 1}
+    if repeated:
+        raise ValueError(f"wrt names {sorted(repeated)} more than once: {list(wrt)}.")
+    return out
+
+
+def _distinct(known: Mapping[str, Tensor]) -> list[str]:
+    """Names of the parameters, tied ones once."""
+    seen: dict[int, str] = {}
+    for name, value in known.items():
+        seen.setdefault(id(value), name)
+    return list(seen.values())
+
+
+def _component_names(sde: Any, d: int) -> list[str]:
+    if not isinstance(sde, SDE):
+        return [f"x{i}" for i in range(d)]
+    if isinstance(sde.state, Mapping):
+        return [f"{name}[{i}]" for name, n in sde.state.items() for i in range(n)]
+    return list(sde.state)
+
+
+def _input_shapes(simulation: Simulation) -> dict[str, tuple[int, ...]]:
+    known = known_parameters(simulation.problem.sde)
+    shapes = {name: tuple(known[name].shape) if name in known else () for name, _ in
+              simulation.directions}  # fmt: skip
+    if "x0" in shapes:
+        shapes["x0"] = (sum(name == "x0" for name, _ in simulation.directions),)
+    return shapes
+
+
+def _check_functionals(
+    functionals: Mapping[str, Functional], sde: Any, x0: Tensor, maturity: float, steps: int
+) -> None:
+    taken = {"time", "y", *_component_names(sde, x0.shape[1])}
+    for name, functional in functionals.items():
+        if not isinstance(functional, Functional):
+            raise TypeError(
+                f"functionals[{name!r}] must be a Functional, got {type(functional).__name__}."
+            )
+        if name in taken:
+            raise ValueError(f"a functional cannot be called {name!r}: the state has that name.")
+        for date in functional.dates or ():
+            node = date / maturity * steps
+            if not 0 <= node <= steps * (1 + 1e-12) or abs(node - round(node)) > 1e-6:
+                nearest = min(max(round(node), 0), steps) * maturity / steps
+                raise ValueError(
+                    f"functionals[{name!r}] asks for the date {date:g}, which is not on the grid "
+                    f"of {steps} steps up to {maturity:g}; the nearest node is {nearest:g}. Change "
+                    f"steps or the date."
+                )

@@ -1,0 +1,127 @@
+"""Functionals of a path that grow along with it: sums, extremes, products, values at dates.
+
+Each is one more state component of the simulation, so its derivatives follow by the same rule as
+those of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Of = str | Callable[[Any], Tensor]
+
+
+class Functional:
+    """A number that is updated at every step; subclasses give ``start`` and ``update``.
+
+    Args:
+        of: what of the state it watches: the name of a component, or a function of the state,
+            whose attributes are the components, each ``(P,)``, and ``time``.
+        dates: the times at which it watches, which must be nodes of the grid; every node but the
+            first if omitted.
+    """
+
+    def __init__(self, of: Of, dates: Sequence[float] | None = None) -> None:
+        self.of = of
+        self.dates = None if dates is None else tuple(float(t) for t in dates)
+        if self.dates is not None and not self.dates:
+            raise ValueError("dates must hold at least one time, got none.")
+
+    def watched(self, state: Any) -> Tensor:
+        """What is watched, ``(P,)``."""
+        return getattr(state, self.of) if isinstance(self.of, str) else self.of(state)
+
+    def start(self, state: Any, flag: Tensor) -> Tensor:
+        """The value at the first node; ``flag`` is 1 if it is a date."""
+        raise NotImplementedError
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        """The value after a step from ``before`` to ``after``; ``flag`` is 1 if that is a date."""
+        raise NotImplementedError
+
+
+class RunningSum(Functional):
+    """The sum over the dates; divided by their number, the average of an Asian option."""
+
+    def start(self, state: Any, flag: Tensor) -> Tensor:
+        return flag * self.watched(state)
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        return value + flag * self.watched(after)
+
+
+class RunningMax(Functional):
+    """The maximum over the dates.
+
+    Where two dates tie, the derivative is half of either's, as of ``torch.maximum``.
+    """
+
+    def start(self, state: Any, flag: Tensor) -> Tensor:
+        x = self.watched(state)
+        return torch.where(flag > 0, x, torch.full_like(x, -torch.inf))
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        return torch.where(flag > 0, torch.maximum(value, self.watched(after)), value)
+
+
+class RunningMin(Functional):
+    """The minimum over the dates."""
+
+    def start(self, state: Any, flag: Tensor) -> Tensor:
+        x = self.watched(state)
+        return torch.where(flag > 0, x, torch.full_like(x, torch.inf))
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        return torch.where(flag > 0, torch.minimum(value, self.watched(after)), value)
+
+
+class ValueAt(Functional):
+    """The value at one date."""
+
+    def __init__(self, of: Of, date: float) -> None:
+        super().__init__(of, (date,))
+
+    def start(self, state: Any, flag: Tensor) -> Tensor:
+        return self.watched(state) * flag
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        return torch.where(flag > 0, self.watched(after), value)
+
+
+class Integral(Functional):
+    """The integral over time, by the trapezoidal rule on the grid."""
+
+    def __init__(self, of: Of) -> None:
+        super().__init__(of)
+
+    def start(self, state: Any, flag: Tensor) -> Tensor:
+        return torch.zeros_like(self.watched(state))
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        mean = 0.5 * (self.watched(before) + self.watched(after))
+        return value + (after.time - before.time) * mean
+
+
+class Survival(Functional):
+    """The product over the steps of a probability, as that of not crossing a barrier in between.
+
+    Args:
+        probability: a function of the states before and after a step, with values ``(P,)``.
+        dates: as for :class:`Functional`: only steps that end at one of them count.
+    """
+
+    def __init__(
+        self, probability: Callable[[Any, Any], Tensor], dates: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(lambda state: state.time, dates)
+        self.probability = probability
+
+    def start(self, state: Any, flag: Tensor) -> Tensor:
+        return torch.ones_like(state.y[:, 0])
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        return torch.where(flag > 0, value * self.probability(before, after), value)

@@ -1,0 +1,123 @@
+"""A simulation cut into shards, each a pure function of its index."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sdesens.errors import UncompiledWarning
+from sdesens.fused.eager import EagerKernel
+from sdesens.fused.engine import compiled
+from sdesens.fused.kernel import Kernel, Moments, Run
+from sdesens.fused.record import UnrecordableError
+from sdesens.fused.system import Layout, Motion, flat
+from sdesens.montecarlo.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Job:
+    """A simulation ready to run.
+
+    Attributes:
+        kernel: what runs it.
+        layout: where its outputs are found.
+        numbers: those of the run, for the paths of no shard in particular.
+        paths: number of paths in all.
+        shard_size: paths in every shard but the last.
+    """
+
+    kernel: Kernel | EagerKernel
+    layout: Layout
+    numbers: Run
+    paths: int
+    shard_size: int
+
+    @classmethod
+    def of(cls, simulation: Simulation, seed: int, paths: int, shard_size: int) -> Job:
+        """Record and compile ``simulation``, unless that was done before."""
+        motion = simulation.motion()
+        y, tangents = _start(simulation, motion)
+        moving = {(r + 1, i) for r, i in tangents[:, 0].nonzero().tolist()}
+        kernel, layout = _kernel(simulation, motion, moving)
+        rows = torch.cat([y, tangents[:, 0]])
+        start = torch.stack([rows[slot] for slot in layout.slots])
+        times, rates = _clock(simulation)
+        numbers = Run(
+            parameters=flat(layout.places(simulation.problem.sde).values()),
+            times=times,
+            rates=rates,
+            flags=simulation.flags()[1:].contiguous(),
+            start=start.contiguous(),
+            paths=0,
+            seed=seed,
+        )
+        return cls(kernel, layout, numbers, paths, shard_size)
+
+    @property
+    def shards(self) -> int:
+        """Number of shards."""
+        return -(-self.paths // self.shard_size)
+
+    def shard(self, index: int) -> Run:
+        """The run of shard ``index``."""
+        first = index * self.shard_size
+        return replace(
+            self.numbers, first_path=first, paths=min(self.shard_size, self.paths - first)
+        )
+
+    def run_shard(self, index: int) -> Moments:
+        """The moments of shard ``index``, which depend on it alone."""
+        return self.kernel.moments(self.shard(index))
+
+
+def _kernel(
+    simulation: Simulation, motion: Motion, moving: set[tuple[int, int]]
+) -> tuple[Kernel | EagerKernel, Layout]:
+    try:
+        engine = compiled(motion, simulation.directions, moving)
+    except UnrecordableError as error:
+        warnings.warn(
+            f"the simulation runs uncompiled: the same numbers, hundreds of times slower: of "
+            f"{type(simulation.problem.sde).__name__} or the payoff, {error}.",
+            UncompiledWarning,
+            stacklevel=4,
+        )
+        kernel = EagerKernel(motion, simulation.directions)
+        return kernel, kernel.layout
+    return engine.kernel, engine.layout
+
+
+def _clock(simulation: Simulation) -> tuple[Tensor, Tensor]:
+    """``(steps, 3)`` start, end and width of every step, and their derivatives in the maturity."""
+    nodes = torch.arange(simulation.steps + 1, dtype=torch.float64) / simulation.steps
+    rates = torch.stack([nodes[:-1], nodes[1:], nodes.diff()], dim=1)
+    return rates * simulation.maturity, rates
+
+
+def _start(simulation: Simulation, motion: Motion) -> tuple[Tensor, Tensor]:
+    """State ``(1, D)`` at the start and its tangents ``(R, 1, D)``."""
+    x0 = simulation.problem.x0.detach()
+    flags = simulation.flags()[0].to(x0.dtype)
+    functionals = list(simulation.functionals.values())
+    copies = (motion.y.shape[1] - len(functionals)) // x0.shape[1]
+
+    def start(x0: Tensor) -> Tensor:
+        state = simulation.state(torch.zeros((), dtype=x0.dtype), x0)
+        values = [
+            f.start(state, flag).expand(1) for f, flag in zip(functionals, flags, strict=True)
+        ]
+        columns = torch.stack(values, dim=1) if values else x0.new_zeros(1, 0)
+        return torch.cat([*[x0] * copies, columns], dim=1)
+
+    tangents = []
+    for name, entry in simulation.directions:
+        unit = torch.zeros_like(x0)
+        if name == "x0":
+            unit[0, entry] = 1.0
+        tangents.append(torch.func.jvp(start, (x0,), (unit,))[1])
+    with torch.no_grad():
+        y = start(x0)
+    return y, torch.stack(tangents) if tangents else y.new_zeros(0, *y.shape)
