@@ -25,6 +25,16 @@ def test_the_first_example_has_the_shapes_that_its_comments_say(shown):
     assert sens.dparams["kappa"].shape == (101, 3, 1)
 
 
+def test_the_fused_examples_have_their_shapes_and_errors(shown):
+    ou, start, ts = shown["ou"], shown["start"], shown["ts"]
+    plain = shown["sdesens"].sensitivities(ou, start, ts, method="euler", dt=0.01, seed=0)
+    torch.testing.assert_close(shown["fast"].x, plain.x, rtol=0, atol=1e-12)
+    assert shown["again"].dx0.shape == (101, 1, 1, 1)
+    result = shown["result"]
+    assert 0 < result["value"].stderr < 0.01 * result["value"].value
+    assert result["value", "kappa"].stderr > 0
+
+
 def test_the_root_has_its_first_and_second_derivative(shown):
     a, y = shown["a"], shown["y"]
     (first,) = torch.autograd.grad((y**2).sum(), a, create_graph=True)
