@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,6 +26,8 @@ class EagerKernel:
 
     def __init__(self, motion: Motion, directions: Sequence[Direction]) -> None:
         self.motion, self.directions = motion, directions
+        # The model's tensors are exchanged while it is differentiated: one thread at a time.
+        self._lock = Lock()
         self.dtype, size = motion.y.dtype, motion.y.shape[1]
         names, self.asked = tensors_of(motion.model, directions)
         known = known_parameters(motion.model)
@@ -38,7 +41,8 @@ class EagerKernel:
         """Moments of the outputs."""
         from sdesens.fused.kernel import moments_of  # noqa: PLC0415
 
-        return moments_of(self.samples(run))
+        with self._lock:
+            return moments_of(self.samples(run))
 
     def samples(self, run: Run) -> Tensor:
         """The outputs of every path, ``(outputs, paths)``."""

@@ -17,7 +17,8 @@ from torch import Tensor
 from sdesens._parameters import Places, known_parameters
 from sdesens.fused.emit import Stepper
 from sdesens.fused.program import ONE, TIMES, ZERO, Program
-from sdesens.fused.record import Expressions, UnrecordableError, expressions, record
+from sdesens.fused.record import record
+from sdesens.fused.rules import Expressions, UnrecordableError, expressions
 
 Direction = tuple[str, int]  # ("x0", component), (parameter, entry) or ("maturity", 0)
 

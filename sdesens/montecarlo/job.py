@@ -12,7 +12,7 @@ from sdesens.errors import UncompiledWarning
 from sdesens.fused.eager import EagerKernel
 from sdesens.fused.engine import compiled
 from sdesens.fused.kernel import Kernel, Moments, Run
-from sdesens.fused.record import UnrecordableError
+from sdesens.fused.rules import UnrecordableError
 from sdesens.fused.system import Layout, Motion, flat
 from sdesens.montecarlo.simulation import Simulation
 

@@ -18,7 +18,7 @@ from sdesens.errors import UncompiledWarning, UnsupportedError
 from sdesens.fused.engine import Engine, engine_for, fingerprint, solver_step
 from sdesens.fused.kernel import Keep, Run
 from sdesens.fused.noise import drawn_elsewhere, noise_form, widths
-from sdesens.fused.record import UnrecordableError
+from sdesens.fused.rules import UnrecordableError
 from sdesens.fused.system import Direction, Motion, flat
 from sdesens.pathwise.directions import Derivatives, Inputs
 from sdesens.pathwise.jvp import jvp

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sdesens._checks import check_count
 from sdesens.errors import UnsupportedError
-from sdesens.fused.record import UnrecordableError
+from sdesens.fused.rules import UnrecordableError
 from sdesens.pathwise.directions import Inputs
 from sdesens.pathwise.front import check_wrt, parameters_of, raise_if_not_finite
 from sdesens.pathwise.fused import FusedSolve, check_device

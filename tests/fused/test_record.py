@@ -3,7 +3,8 @@ import torch
 
 from sdesens.fused.evaluate import evaluate_expressions
 from sdesens.fused.program import Program
-from sdesens.fused.record import UnrecordableError, expressions, record
+from sdesens.fused.record import record
+from sdesens.fused.rules import UnrecordableError, expressions
 
 X = torch.tensor([[0.3, -0.7, 1.4], [2.0, 0.5, -1.1]], dtype=torch.float64)
 A = torch.tensor([[0.2, 0.9], [-0.4, 1.3], [0.6, -0.8]], dtype=torch.float64)

@@ -205,6 +205,10 @@ def test_without_recording_the_numbers_are_the_same(monkeypatch):
     monkeypatch.setattr(job_module, "compiled", refuse)
     with pytest.warns(UncompiledWarning, match="for this test"):
         assert_same(run_everything(), compiled, 1e-11)
+    with pytest.warns(
+        UncompiledWarning, match="for this test"
+    ):  # no thread sees another's tangents
+        assert_same(run_everything(workers=2, shard_size=100), compiled, 1e-11)
 
 
 def test_without_a_compiler_the_numbers_are_the_same(monkeypatch):
