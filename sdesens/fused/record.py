@@ -27,7 +27,7 @@ from sdesens.fused.rules import (
     as_expressions,
 )
 
-_MAX_NODES = 20_000
+MAX_NODES = 30_000  # of a program: some 15 seconds of compiling
 
 
 def record(
@@ -61,6 +61,15 @@ def record(
     return [as_expressions(program, out).tolist() for out in outputs]
 
 
+def check_size(program: Program) -> None:
+    """Raise :class:`UnrecordableError` if a program is too large to be compiled."""
+    if len(program) > MAX_NODES:
+        raise UnrecordableError(
+            f"it takes more than {MAX_NODES} scalar operations a step, as large matrices and "
+            f"derivatives in many parameters do"
+        )
+
+
 @cache
 def _decompositions() -> dict:
     """How torch writes an operation in simpler ones."""
@@ -77,10 +86,7 @@ class _Recorder(torch.fx.Interpreter):
         self.program = program
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        if len(self.program) > _MAX_NODES:
-            raise UnrecordableError(
-                f"it takes more than {_MAX_NODES} scalar operations a step, as large matrices do"
-            )
+        check_size(self.program)
         return super().run_node(n)
 
     def call_function(self, target: Any, args: tuple, kwargs: dict) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 from sdesens._parameters import Places, known_parameters
 from sdesens.fused.emit import Stepper
 from sdesens.fused.program import ONE, TIMES, ZERO, Program
-from sdesens.fused.record import record
+from sdesens.fused.record import check_size, record
 from sdesens.fused.rules import Expressions, UnrecordableError, expressions
 
 Direction = tuple[str, int]  # ("x0", component), (parameter, entry) or ("maturity", 0)
@@ -90,10 +90,10 @@ def assemble(
     while True:
         slot_of = {(0, i): i for i in range(d)}
         slot_of |= {key: d + k for k, key in enumerate(sorted(alive))}
-        rows = [
-            program.substitute(along, recorder.tangents(r, slot_of))
-            for r in range(1, len(directions) + 1)
-        ]
+        rows = []
+        for r in range(1, len(directions) + 1):
+            rows.append(program.substitute(along, recorder.tangents(r, slot_of)))
+            check_size(program)
         grown = {(r, i) for r, row in enumerate(rows, 1) for i in range(d) if row[i] != ZERO}
         if grown <= alive:
             break

@@ -98,7 +98,7 @@ def test_the_expressions_of_a_function_have_its_values(name):
     ],
 )
 def test_what_cannot_be_written_in_scalars_is_refused_by_name(function, reason, monkeypatch):
-    monkeypatch.setattr("sdesens.fused.record._MAX_NODES", 500)
+    monkeypatch.setattr("sdesens.fused.record.MAX_NODES", 500)
     with pytest.raises(UnrecordableError, match=reason):
         recorded(function)
 

@@ -151,6 +151,14 @@ def test_a_model_that_holds_a_number_for_each_sample_goes_through_torchsde():
     assert_close(sens.dx0[-1, :, 0, 0], [0.95**10, 0.9**10, 0.8**10], 1e-13)
 
 
+def test_derivatives_in_very_many_parameters_go_through_torchsde(monkeypatch):
+    monkeypatch.setattr("sdesens.fused.record.MAX_NODES", 400)
+    monkeypatch.setattr(engine, "_engines", OrderedDict())
+    model, x0 = NeuralSDE(2, 6), torch.ones(1, 2, dtype=torch.float64)
+    with pytest.warns(UncompiledWarning, match="many parameters"):
+        compare(model, x0, [0.0, 1.0], wrt=("x0", "inner"), method="euler", dt=0.5, seed=1)
+
+
 def test_what_the_engine_does_not_do_is_refused():
     arguments: dict[str, Any] = {"method": "euler", "dt": 0.5, "engine": "fused"}
     with pytest.raises(ValueError, match="mode must be 'tangent'"):
