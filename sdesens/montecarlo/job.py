@@ -39,6 +39,7 @@ class Job:
     def of(cls, simulation: Simulation, seed: int, paths: int, shard_size: int) -> Job:
         """Record and compile ``simulation``, unless that was done before."""
         motion = simulation.motion()
+        _refuse_mixing(motion)
         y, tangents = _start(simulation, motion)
         moving = {(r + 1, i) for r, i in tangents[:, 0].nonzero().tolist()}
         kernel, layout = _kernel(simulation, motion, moving)
@@ -71,6 +72,35 @@ class Job:
     def run_shard(self, index: int) -> Moments:
         """The moments of shard ``index``, which depend on it alone."""
         return self.kernel.moments(self.shard(index))
+
+
+def _refuse_mixing(motion: Motion) -> None:
+    """Raise if two paths together do not do what each does alone: only one is recorded.
+
+    Raises:
+        ValueError: if a functional or the payoff mixes paths.
+    """
+    two = torch.cat([motion.y, 1.1 * motion.y + 0.1])
+    noise = two.new_full((2, len(motion.counters)), 0.2) * torch.tensor([[1.0], [-2.0]]).to(two)
+    times = [torch.tensor(t, dtype=two.dtype) for t in (0.0, 0.5, 0.5)]
+    flags = two.new_ones(motion.flags)
+
+    def all_of(rows: slice) -> Tensor:
+        y = motion.step(*times, two[rows], noise[rows], flags)
+        assert motion.finish is not None
+        return torch.cat([y, torch.stack(list(motion.finish(times[1].double(), y)), dim=1)], dim=1)
+
+    with torch.no_grad():
+        alone = torch.cat([all_of(slice(0, 1)), all_of(slice(1, 2))])
+        tolerance = 1e3 * torch.finfo(two.dtype).eps
+        if not torch.allclose(
+            all_of(slice(0, 2)), alone, rtol=tolerance, atol=tolerance, equal_nan=True
+        ):
+            raise ValueError(
+                "the payoff or a functional mixes paths: two paths together give other numbers "
+                "than each alone, as with a mean over paths. Return one number a path; the mean is "
+                "taken here."
+            )
 
 
 def _kernel(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdesens._checks import did_you_mean
 from sdesens.fused.engine import own_step, solver_step
 from sdesens.fused.noise import noise_form
 from sdesens.fused.system import Direction, Motion
@@ -18,6 +19,16 @@ from sdesens.problem import Problem
 from sdesens.sde import SDE
 
 Payoff = Callable[[Any], Tensor | Mapping[str, Tensor]]
+
+
+class State(SimpleNamespace):
+    """A state under the names of its components, with ``time`` and ``y (P, d)``."""
+
+    def __getattr__(self, name: str) -> Any:
+        there = sorted(vars(self))
+        raise AttributeError(
+            f"the state has no {name!r}; it has {there}.{did_you_mean(name, there)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -76,12 +87,12 @@ class Simulation:
         count = len(self.output_names())
         return Motion(step, finish, problem.sde, whole.detach(), counters, len(functionals), count)
 
-    def state(self, time: Tensor, y: Tensor, **more: Tensor) -> SimpleNamespace:
+    def state(self, time: Tensor, y: Tensor, **more: Tensor) -> State:
         """The state under the names of its components; ``y (P, d)`` and ``time`` as they are."""
         sde, d = self.problem.sde, self.problem.x0.shape[1]
         y = y[:, :d]
         named = dict(zip(sde.state, sde.components(y), strict=True)) if isinstance(sde, SDE) else {}
-        return SimpleNamespace(**{"time": time, "y": y, **named, **more})
+        return State(**{"time": time, "y": y, **named, **more})
 
     def outputs(self, end: Tensor, y: Tensor, values: Tensor) -> list[Tensor]:
         """What the payoff gives, one ``(P,)`` an output."""

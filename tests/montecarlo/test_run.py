@@ -323,6 +323,8 @@ BAD = {
     "x0 must have shape": {"x0": [100.0, 1.0]},
     "x0 must be finite": {"x0": [math.nan]},
     "one number a path": {"payoff": lambda end: end.y},
+    "mixes paths": {"payoff": lambda end: end.x - end.x.mean()},
+    "functional mixes paths": {"functionals": {"a": RunningSum(lambda s: s.x / s.x.sum())}},
     "at least one output": {"payoff": lambda end: {}},
     "seed must be": {"seed": 2**64},
     "shard_size must be": {"shard_size": 0},
@@ -351,6 +353,14 @@ def test_wrong_types_are_refused():
                        functionals={"a": "spot"})  # type: ignore[arg-type]  # fmt: skip
     with pytest.raises(ValueError, match="at least one time"):
         RunningSum("spot", [])
+
+
+def test_a_misspelt_component_is_named():
+    with pytest.raises(AttributeError, match=r"has no 'xx'.*'time', 'x', 'y'.*Did you mean 'x'"):
+        montecarlo.run(GBM, [100.0], lambda end: end.xx, maturity=1, steps=4, paths=9)
+    with pytest.raises(AttributeError, match="has no 'spot'"):
+        montecarlo.run(GBM, [100.0], lambda end: end.x, maturity=1, steps=4, paths=9,
+                       functionals={"a": RunningMax("spot")})  # fmt: skip
 
 
 def test_a_model_on_another_device_is_refused():
