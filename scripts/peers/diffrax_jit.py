@@ -1,107 +1,159 @@
-"""diffrax under jit with forward mode.
+"""diffrax: a jitted ``diffeqsolve`` with Euler.
 
-``UnsafeBrownianPath`` draws each step by itself and is its fastest noise; ``VirtualBrownianTree``
-is the one its documentation recommends.
+What was fastest of several: all paths of a block as one state and steps by ``StepTo``;
+``UnsafeBrownianPath`` with ``ForwardMode`` (a twentieth of the time of ``VirtualBrownianTree``).
+diffrax refuses reverse mode on an ``UnsafeBrownianPath``, so that rows in reverse mode pay for the
+tree, and run one block only. The rows "vmap" solve path by path under ``jax.vmap``, as diffrax's
+documentation does.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+import diffrax  # pyright: ignore[reportMissingImports]
+import jax  # pyright: ignore[reportMissingImports]
+import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+import lineax  # pyright: ignore[reportMissingImports]
+from jax_scan import averaged, call_price, forward, positive_sqrt, reverse, tangent, value
+from jobs import (
+    DELTA,
+    GBM,
+    GBM_MU,
+    GBM_SIGMA,
+    HESTON,
+    PATH,
+    PRICE,
+    SEVEN,
+    Row,
+    Size,
+    asked,
+    measure,
+    report,
+)
 
-import diffrax
-import jax
-import jax.numpy as jnp
-from clock import report
 
-ROUNDS = int(sys.argv[1])
-PATHS, STEPS = 16384, 100
-KEYS = jax.random.split(jax.random.key(0), PATHS)
-
-
-def solve(drift, diffusion, y0, noise, steps, saveat):
-    """The solution by Euler with ``steps`` equal steps up to 1."""
-    terms = diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, noise))
+def solve(
+    drift: Callable[..., Any],
+    diffusion: Callable[..., Any],
+    start: Any,
+    channels: tuple[int, ...],
+    key: Any,
+    size: Size,
+    reversible: bool = False,
+    saveat: Any = None,
+) -> Any:
+    """Euler on the grid; ``reversible`` is for reverse mode."""
+    ts = jnp.linspace(0.0, 1.0, size.steps + 1)
+    if reversible:
+        adjoint = diffrax.DirectAdjoint()
+        bm = diffrax.VirtualBrownianTree(0.0, 1.0, 0.5 / size.steps, channels, key)
+    else:
+        adjoint, bm = diffrax.ForwardMode(), diffrax.UnsafeBrownianPath(channels, key)
     return diffrax.diffeqsolve(
-        terms, diffrax.Euler(), 0.0, 1.0, dt0=1.0 / steps, y0=y0, saveat=saveat,
-        stepsize_controller=diffrax.ConstantStepSize(), adjoint=diffrax.DirectAdjoint(),
-        max_steps=steps + 1,
-    ).ys  # fmt: skip
+        diffrax.MultiTerm(diffrax.ODETerm(drift), diffrax.ControlTerm(diffusion, bm)),
+        diffrax.Euler(),
+        t0=0.0,
+        t1=1.0,
+        dt0=None,
+        y0=start,
+        stepsize_controller=diffrax.StepTo(ts),
+        saveat=diffrax.SaveAt(t1=True) if saveat is None else saveat,
+        adjoint=adjoint,
+        max_steps=size.steps,
+    ).ys
 
 
-def gbm(x0):
-    """Undiscounted call on geometric Brownian motion."""
+def gbm_price(at: Any, key: Any, size: Size, reversible: bool = False) -> Any:
+    """Price of a call on geometric Brownian motion, a block of paths as one state."""
 
-    def end(key):
-        noise = diffrax.UnsafeBrownianPath(shape=(), key=key)
-        drift, diffusion = (lambda t, y, args: 0.05 * y), (lambda t, y, args: 0.2 * y)
-        return solve(drift, diffusion, x0, noise, STEPS, diffrax.SaveAt(t1=True))[0]
+    def diffusion(t: Any, x: Any, args: Any) -> Any:
+        return lineax.DiagonalLinearOperator(GBM_SIGMA * x)
 
-    return jnp.mean(jnp.maximum(jax.vmap(end)(KEYS) - 100.0, 0.0))
-
-
-def heston(theta):
-    """Discounted call; ``theta`` is S0, v0, r, kappa, theta, xi, rho."""
-    s0, v0, r, kappa, level, xi, rho = theta
-
-    def root(v):
-        return jnp.where(v > 0, jnp.sqrt(jnp.where(v > 0, v, 1.0)), 0.0)
-
-    def drift(t, y, args):
-        return jnp.stack([r * y[0], kappa * (level - y[1])])
-
-    def diffusion(t, y, args):
-        s, v = y[0], root(y[1])
-        rest = jnp.sqrt(1 - rho**2)
-        return jnp.stack([jnp.stack([v * s, 0.0 * v]), jnp.stack([xi * rho * v, xi * rest * v])])
-
-    def end(key):
-        noise = diffrax.UnsafeBrownianPath(shape=(2,), key=key)
-        return solve(drift, diffusion, jnp.stack([s0, v0]), noise, STEPS, diffrax.SaveAt(t1=True))[
-            0, 0
-        ]
-
-    return jnp.exp(-r) * jnp.mean(jnp.maximum(jax.vmap(end)(KEYS) - 100.0, 0.0))
+    start, channels = jnp.full(size.block, at[0]), (size.block,)
+    xs = solve(lambda t, x, args: GBM_MU * x, diffusion, start, channels, key, size, reversible)
+    return call_price(xs[-1], GBM_MU)
 
 
-def one_path(name: str, noise) -> None:
-    """OU, 100 times, every derivative in x0."""
-    times = jnp.linspace(0.0, 1.0, 100)
+def gbm_price_by_path(at: Any, key: Any, size: Size) -> Any:
+    """The same, path by path under ``jax.vmap``."""
 
-    def path(x0):
-        drift, diffusion = (lambda t, y, args: -y), (lambda t, y, args: jnp.ones_like(y))
-        return solve(drift, diffusion, x0, noise(), 99, diffrax.SaveAt(ts=times))
+    def one(key: Any) -> Any:
+        return solve(
+            lambda t, x, args: GBM_MU * x, lambda t, x, args: GBM_SIGMA * x, at[0], (), key, size
+        )
 
-    call = jax.jit(lambda x: jax.jvp(path, (x,), (jnp.ones_like(x),)))
-    x0 = jnp.zeros(())
-    values = {"value": 0.0, "derivatives": [float(call(x0)[1][-1])]}
-    report(name, lambda: jax.block_until_ready(call(x0)), 1e6, 50 * ROUNDS, values)
+    return call_price(jax.vmap(one)(jax.random.split(key, size.block)), GBM_MU)
 
 
-def main() -> None:
-    """Time every job."""
-    scale = 1e9 / (PATHS * STEPS)
-    x0, theta = jnp.float32(100.0), jnp.array([100.0, 0.04, 0.03, 1.5, 0.04, 0.3, -0.7])
-    forward = jax.jit(lambda x: jax.jvp(gbm, (x,), (jnp.ones_like(x),)))
-    price, delta = map(float, forward(x0))
-    values = {"value": price, "derivatives": [delta]}
-    report("gbm jvp", lambda: jax.block_until_ready(forward(x0)), scale, ROUNDS, values)
-    seven = jax.jit(
-        lambda t: jax.vmap(lambda u: jax.jvp(heston, (t,), (u,)), out_axes=(None, 0))(jnp.eye(7))
-    )
-    value, slopes = seven(theta)
-    values = {"value": float(value), "derivatives": [float(d) for d in slopes]}
-    report("heston jvp", lambda: jax.block_until_ready(seven(theta)), scale, ROUNDS, values)
+def heston_price(at: Any, key: Any, size: Size, reversible: bool = False) -> Any:
+    """Price of a call in the Heston model, a block of paths as one state."""
+    s0, v0, r, kappa, theta, xi, rho = at
+    rest = jnp.sqrt(1 - rho**2)
+    channels = (2, size.block)
+
+    def drift(t: Any, state: Any, args: Any) -> Any:
+        s, v = state
+        return r * s, kappa * (theta - v)
+
+    def diffusion(t: Any, state: Any, args: Any) -> Any:
+        s, v = state
+        root = positive_sqrt(v)
+        return lineax.FunctionLinearOperator(
+            lambda w: (root * s * w[0], xi * root * (rho * w[0] + rest * w[1])),
+            jax.ShapeDtypeStruct(channels, s.dtype),
+        )
+
+    start = jnp.full(size.block, s0), jnp.full(size.block, v0)
+    spot, _ = solve(drift, diffusion, start, channels, key, size, reversible)
+    return call_price(spot[-1], r)
+
+
+def ou_path(x0: Any, seed: Any, size: Size) -> Any:
+    """One path at all times."""
+    saveat = diffrax.SaveAt(ts=jnp.linspace(0.0, 1.0, size.steps + 1))
+
+    def diffusion(t: Any, x: Any, args: Any) -> Any:
+        return jnp.ones_like(x)
+
+    key = jax.random.key(seed)
+    return solve(lambda t, x, args: -x, diffusion, x0, (), key, size, saveat=saveat)
+
+
+def gbm(size: Size) -> list[Row]:
+    """Rows of ``gbm``."""
+    price, by_path = partial(gbm_price, size=size), partial(gbm_price_by_path, size=size)
+    one = replace(size, paths=size.block)
+    back = partial(price, reversible=True)
+    return [
+        measure("diffrax", PRICE, averaged(value, price, GBM, size), size),
+        measure("diffrax, jvp", DELTA, averaged(forward, price, GBM, size), size),
+        measure("diffrax, vmap, jvp", DELTA, averaged(forward, by_path, GBM, size), size),
+        measure("diffrax, reverse", DELTA, averaged(reverse, back, GBM, one), one),
+    ]
+
+
+def heston(size: Size) -> list[Row]:
+    """Rows of ``heston``."""
+    price = partial(heston_price, size=size)
+    one = replace(size, paths=size.block)
+    back = partial(price, reversible=True)
+    return [
+        measure("diffrax", PRICE, averaged(value, price, HESTON, size), size),
+        measure("diffrax, jvp", SEVEN, averaged(forward, price, HESTON, size), size),
+        measure("diffrax, reverse", SEVEN, averaged(reverse, back, HESTON, one), one),
+    ]
+
+
+def ou(size: Size) -> list[Row]:
+    """Rows of ``ou``, in double precision."""
     jax.config.update("jax_enable_x64", True)
-    key = jax.random.key(0)
-    one_path("ou jvp, unsafe path", lambda: diffrax.UnsafeBrownianPath(shape=(), key=key))
-    one_path(
-        "ou jvp, virtual tree",
-        lambda: diffrax.VirtualBrownianTree(0.0, 1.0, tol=1e-3, shape=(), key=key),
-    )
+    return [measure("diffrax, jvp", PATH, tangent(ou_path, size), size, "float64")]
 
 
 if __name__ == "__main__":
-    main()
+    size = asked()
+    report({"gbm": gbm, "heston": heston, "ou": ou}[size.job](size), ["diffrax", "jax"])

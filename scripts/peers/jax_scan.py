@@ -1,104 +1,162 @@
-"""Hand-written ``jax.lax.scan`` with forward and reverse mode; float32 but for the one path."""
+"""JAX by hand: ``jax.lax.scan`` over the steps, normal numbers drawn in the step.
+
+What was fastest of several: threefry keys (``rbg`` takes up to six times as long on a CPU), blocks
+of paths one after another in one jitted call, all tangents in one vectorised ``jax.jvp``, and for
+Heston a reverse mode that recomputes the step. The one path of ``ou`` draws its noise beforehand.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+import jax  # pyright: ignore[reportMissingImports]
+import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+from jobs import (
+    DELTA,
+    GBM,
+    GBM_MU,
+    GBM_SIGMA,
+    HESTON,
+    OU_X0,
+    PATH,
+    PRICE,
+    SEVEN,
+    STRIKE,
+    Row,
+    Size,
+    asked,
+    measure,
+    report,
+)
 
-import jax
-import jax.numpy as jnp
-from clock import report
-
-ROUNDS = int(sys.argv[1])
-PATHS, STEPS = 65536, 100
-KEY = jax.random.key(0)
-
-
-def normals(k, shape, dtype=jnp.float32):
-    """The noise of step ``k``."""
-    return jax.random.normal(jax.random.fold_in(KEY, k), shape, dtype)
-
-
-def gbm(x0):
-    """Undiscounted call on geometric Brownian motion."""
-    dt = 1.0 / STEPS
-
-    def step(x, k):
-        return x * (1 + 0.05 * dt + 0.2 * dt**0.5 * normals(k, (PATHS,))), None
-
-    x, _ = jax.lax.scan(step, jnp.full((PATHS,), x0), jnp.arange(STEPS))
-    return jnp.mean(jnp.maximum(x - 100.0, 0.0))
+Price = Callable[[Any, Any], Any]  # (parameters, key) -> price over one block of paths
 
 
-def heston(theta):
-    """Discounted call; ``theta`` is S0, v0, r, kappa, theta, xi, rho."""
-    s0, v0, r, kappa, level, xi, rho = theta
-    dt = 1.0 / STEPS
+def call_price(spot: Any, rate: Any) -> Any:
+    """Discounted mean payoff."""
+    return jnp.exp(-rate) * jnp.maximum(spot - STRIKE, 0).mean()
 
-    def step(state, k):
+
+def positive_sqrt(v: Any) -> Any:
+    """``sqrt(max(v, 0))``; the inner ``where`` keeps the derivative finite at 0."""
+    return jnp.where(v > 0, jnp.sqrt(jnp.where(v > 0, v, 1.0)), 0.0)
+
+
+def gbm_price(at: Any, key: Any, size: Size) -> Any:
+    """Price of a call on geometric Brownian motion."""
+    dt = 1 / size.steps
+
+    def step(x: Any, k: Any) -> Any:
+        z = jax.random.normal(jax.random.fold_in(key, k), x.shape)
+        return x + x * (GBM_MU * dt + GBM_SIGMA * dt**0.5 * z), None
+
+    x, _ = jax.lax.scan(step, jnp.full(size.block, at[0]), jnp.arange(size.steps))
+    return call_price(x, GBM_MU)
+
+
+def heston_price(at: Any, key: Any, size: Size, recompute: bool = False) -> Any:
+    """Price of a call in the Heston model; ``recompute`` spares reverse mode the stored steps."""
+    s0, v0, r, kappa, theta, xi, rho = at
+    dt, rest = 1 / size.steps, jnp.sqrt(1 - rho**2)
+
+    def step(state: Any, k: Any) -> Any:
         s, v = state
-        z = normals(k, (2, PATHS)) * dt**0.5
-        positive = v > 0
-        root = jnp.where(positive, jnp.sqrt(jnp.where(positive, v, 1.0)), 0.0)
-        w2 = rho * z[0] + jnp.sqrt(1 - rho**2) * z[1]
-        return (
-            s + r * s * dt + root * s * z[0],
-            v + kappa * (level - v) * dt + xi * root * w2,
-        ), None
+        dw1, dw2 = dt**0.5 * jax.random.normal(jax.random.fold_in(key, k), (2, size.block))
+        root = positive_sqrt(v)
+        dv = kappa * (theta - v) * dt + xi * root * (rho * dw1 + rest * dw2)
+        return (s + s * (r * dt + root * dw1), v + dv), None
 
-    start = jnp.full((PATHS,), s0), jnp.full((PATHS,), v0)
-    (s, _), _ = jax.lax.scan(step, start, jnp.arange(STEPS))
-    return jnp.exp(-r) * jnp.mean(jnp.maximum(s - 100.0, 0.0))
+    start = jnp.full(size.block, s0), jnp.full(size.block, v0)
+    step = jax.checkpoint(step) if recompute else step
+    (s, _), _ = jax.lax.scan(step, start, jnp.arange(size.steps))
+    return call_price(s, r)
 
 
-def main() -> None:
-    """Time every job."""
-    scale = 1e9 / (PATHS * STEPS)
-    x0, theta = jnp.float32(100.0), jnp.array([100.0, 0.04, 0.03, 1.5, 0.04, 0.3, -0.7])
-    forward = jax.jit(lambda x: jax.jvp(gbm, (x,), (jnp.ones_like(x),)))
-    reverse = jax.jit(jax.value_and_grad(gbm))
-    for name, call in (("gbm jvp", forward), ("gbm reverse", reverse)):
-        price, delta = map(float, call(x0))
-        values = {"value": price, "derivatives": [delta]}
-        report(name, lambda call=call: jax.block_until_ready(call(x0)), scale, ROUNDS, values)
-    price = jax.jit(heston)
-    seven = jax.jit(
-        lambda t: jax.vmap(lambda u: jax.jvp(heston, (t,), (u,)), out_axes=(None, 0))(jnp.eye(7))
-    )
-    back = jax.jit(jax.value_and_grad(heston))
-    report(
-        "heston price",
-        lambda: jax.block_until_ready(price(theta)),
-        scale,
-        ROUNDS,
-        {"value": float(price(theta)), "derivatives": []},
-    )
-    for name, call in (("heston jvp", seven), ("heston reverse", back)):
-        value, slopes = call(theta)
-        values = {"value": float(value), "derivatives": [float(d) for d in slopes]}
-        report(name, lambda call=call: jax.block_until_ready(call(theta)), scale, ROUNDS, values)
-    with jax.enable_x64(True):
-        one_path()
+def ou_path(x0: Any, seed: Any, size: Size) -> Any:
+    """One path at all times."""
+    dt = 1 / size.steps
+    dw = dt**0.5 * jax.random.normal(jax.random.key(seed), (size.steps,))
+
+    def step(x: Any, dw: Any) -> Any:
+        x = x - x * dt + dw
+        return x, x
+
+    _, path = jax.lax.scan(step, x0, dw)
+    return jnp.append(x0, path)
 
 
-def one_path() -> None:
-    """OU, 100 times, every derivative in x0."""
-    dt = 1.0 / 99
+def value(price: Price, at: Any, key: Any) -> Any:
+    """The price alone."""
+    return price(at, key)[None]
 
-    def path(x0):
-        def step(x, k):
-            x = x - x * dt + dt**0.5 * normals(k, (), jnp.float64)
-            return x, x
 
-        return jax.lax.scan(step, x0, jnp.arange(99))[1]
+def forward(price: Price, at: Any, key: Any) -> Any:
+    """The price and its derivatives along all unit vectors, by forward mode."""
 
-    call = jax.jit(lambda x: jax.jvp(path, (x,), (jnp.ones_like(x),)))
-    x0 = jnp.zeros((), jnp.float64)
-    values = {"value": 0.0, "derivatives": [float(call(x0)[1][-1])]}
-    report("ou jvp", lambda: jax.block_until_ready(call(x0)), 1e6, 50 * ROUNDS, values)
+    def along(direction: Any) -> Any:
+        return jax.jvp(lambda at: price(at, key), (at,), (direction,))
+
+    primal, slopes = jax.vmap(along, out_axes=(None, 0))(jnp.eye(len(at)))
+    return jnp.append(primal, slopes)
+
+
+def reverse(price: Price, at: Any, key: Any) -> Any:
+    """The price and its derivatives, by reverse mode."""
+    return jnp.append(*jax.value_and_grad(price)(at, key))
+
+
+def averaged(mode: Callable[..., Any], price: Price, at: dict[str, float], size: Size) -> Any:
+    """What is timed: one jitted call of ``mode`` on all blocks of paths, one after another."""
+
+    @jax.jit
+    def run(at: Any, seed: Any) -> Any:
+        keys = jax.random.split(jax.random.key(seed), size.paths // size.block)
+        return jax.lax.map(partial(mode, price, at), keys).mean(0)
+
+    point = jnp.array(list(at.values()))
+    return lambda seed: [jax.block_until_ready(run(point, seed))]
+
+
+def tangent(path: Callable[[Any, Any, Size], Any], size: Size) -> Any:
+    """What is timed for ``ou``: one jitted call of ``jax.jvp`` of the path in its start."""
+
+    @jax.jit
+    def run(x0: Any, seed: Any) -> Any:
+        return jax.jvp(lambda x0: path(x0, seed, size), (x0,), (jnp.ones_like(x0),))
+
+    x0 = jnp.array(OU_X0)
+    return lambda seed: jax.block_until_ready(run(x0, seed))
+
+
+def gbm(size: Size) -> list[Row]:
+    """Rows of ``gbm``."""
+    price = partial(gbm_price, size=size)
+    return [
+        measure("JAX scan", PRICE, averaged(value, price, GBM, size), size),
+        measure("JAX scan, jvp", DELTA, averaged(forward, price, GBM, size), size),
+        measure("JAX scan, reverse", DELTA, averaged(reverse, price, GBM, size), size),
+    ]
+
+
+def heston(size: Size) -> list[Row]:
+    """Rows of ``heston``."""
+    price = partial(heston_price, size=size)
+    lean = partial(price, recompute=True)
+    return [
+        measure("JAX scan", PRICE, averaged(value, price, HESTON, size), size),
+        measure("JAX scan, jvp", SEVEN, averaged(forward, price, HESTON, size), size),
+        measure("JAX scan, reverse", SEVEN, averaged(reverse, lean, HESTON, size), size),
+    ]
+
+
+def ou(size: Size) -> list[Row]:
+    """Rows of ``ou``, in double precision."""
+    jax.config.update("jax_enable_x64", True)
+    return [measure("JAX scan, jvp", PATH, tangent(ou_path, size), size, "float64")]
 
 
 if __name__ == "__main__":
-    main()
+    size = asked()
+    report({"gbm": gbm, "heston": heston, "ou": ou}[size.job](size), ["jax", "jaxlib"])
