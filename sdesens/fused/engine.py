@@ -101,24 +101,28 @@ def own_step(problem: Problem, scheme: str) -> tuple[Callable[..., Tensor], Tens
     return advance, problem.x0.detach()[:1], counters
 
 
-def fingerprint(value: Any) -> Hashable:  # noqa: PLR0911  (a table)
+def fingerprint(value: Any, above: tuple[int, ...] = ()) -> Hashable:  # noqa: PLR0911  (a table)
     """What an object is apart from the values of its floating tensors.
 
     Numbers, strings and containers of them count by value, modules and plain objects by type and
-    attributes, everything else by identity.
+    attributes, everything else by identity. ``above`` holds the identities of the objects that
+    ``value`` is an attribute of, which it may refer back to.
     """
     if isinstance(value, (bool, int, float, complex, str, bytes, type(None), type)):
         return value
+    if id(value) in above:
+        return ("above", above.index(id(value)))
+    above = (*above, id(value))
     if isinstance(value, (tuple, list)):
-        return (type(value), *map(fingerprint, value))
+        return (type(value), *(fingerprint(v, above) for v in value))
     if isinstance(value, dict):
-        return (dict, *((k, fingerprint(v)) for k, v in value.items()))
+        return (dict, *((k, fingerprint(v, above)) for k, v in value.items()))
     if isinstance(value, Tensor):
         return (Tensor, value.shape, value.dtype) if value.is_floating_point() else id(value)
     if isinstance(value, nn.Module):
         tables = {"_parameters", "_buffers", "_modules"}
         own = {k: v for k, v in vars(value).items() if k in tables or not k.startswith("_")}
-        return (type(value), value.training, fingerprint(own))
+        return (type(value), value.training, fingerprint(own, above))
     if hasattr(value, "__dict__") and not callable(value):
-        return (type(value), fingerprint(vars(value)))
+        return (type(value), fingerprint(vars(value), above))
     return (type(value), id(value))

@@ -58,6 +58,11 @@ def record(
         outputs = _Recorder(graph, program).run(*inputs)
     except UnrecordableError as error:  # torch adds the whole graph to its message
         raise UnrecordableError(str(error).splitlines()[0]) from None
+    except Exception as error:  # an overload whose arguments no rule takes
+        first = (str(error).splitlines() or [""])[0]
+        raise UnrecordableError(
+            f"it cannot be written in scalars ({type(error).__name__}: {first})"
+        ) from error
     return [as_expressions(program, out).tolist() for out in outputs]
 
 
@@ -75,7 +80,17 @@ def _decompositions() -> dict:
     """How torch writes an operation in simpler ones."""
     aten = torch.ops.aten
     composite = (aten._softmax, aten._log_softmax, aten.native_layer_norm, aten.gelu, aten.elu)
-    return {**core_aten_decompositions(), **get_decompositions(composite)}
+    table = {**core_aten_decompositions(), **get_decompositions(composite)}
+    # There is a rule for it, and torch 2.13 crashes in the jvp of its decomposition along one side.
+    del table[aten.dot.default]
+    return table
+
+
+# Overloads that do something else than the operation of their name.
+_OTHERWISE = {"Tensor_mode", "Scalar_mode", "decimals", "reduce", "value_reduce"}
+
+# Operations that move entries and put a number, and the place of that argument.
+_PUT = {"constant_pad_nd": 2, "scatter": 3}
 
 
 class _Recorder(torch.fx.Interpreter):
@@ -99,7 +114,13 @@ class _Recorder(torch.fx.Interpreter):
             )
         if target._schema.is_mutable:
             raise UnrecordableError(f"it changes a tensor in place ({name})")
+        accumulates = name == "index_put" and (True in args[3:] or kwargs.get("accumulate"))
+        if target._overloadname in _OTHERWISE or accumulates:
+            raise UnrecordableError(f"the operation {target.name()!r} is not one of scalars")
         if name in MOVING:
+            args = _with_literal(self.program, name, args)
+            if name in ("cat", "stack"):  # whole numbers there are entries too, no indices
+                args = ([as_expressions(self.program, a) for a in args[0]], *args[1:])
             args, kwargs = _to_ids(self.program, (args, _without_options(kwargs)))
             if name in ("view", "_unsafe_view"):  # a table need not lie as its tensor did
                 return Expressions(args[0].reshape(args[1]))
@@ -122,6 +143,14 @@ def _any_expression(value: Any) -> bool:
 def _without_options(kwargs: dict) -> dict:
     options = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
     return {key: value for key, value in kwargs.items() if key not in options}
+
+
+def _with_literal(program: Program, name: str, args: tuple) -> tuple:
+    """``args`` with the number that is put where there was no entry as its expression."""
+    place = _PUT.get(name, len(args))
+    if not isinstance(args[place] if place < len(args) else None, (int, float)):
+        return args
+    return (*args[:place], program.number(float(args[place])), *args[place + 1 :])
 
 
 def _to_ids(program: Program, value: Any) -> Any:

@@ -110,8 +110,13 @@ def _condition(program: Program, x: int) -> int:
     return x if program.is_condition(x) else program.apply("ne", x, ZERO)
 
 
+_OF_CONDITIONS = {"add": "or", "mul": "and"}
+
+
 def _arithmetic(op: str) -> Callable[..., Expressions]:
     def entry(program: Program, a: int, b: int) -> int:
+        if op in _OF_CONDITIONS and program.is_condition(a) and program.is_condition(b):
+            return program.apply(_OF_CONDITIONS[op], a, b)
         return program.apply(op, _number(program, a), _number(program, b))
 
     return _compound(entry)
@@ -220,7 +225,8 @@ def _total(program: Program, entries: Sequence[int]) -> int:
 
 
 def _product(program: Program, entries: Sequence[int]) -> int:
-    return reduce(lambda a, b: program.apply("mul", a, b), entries, ONE)
+    numbers = [_number(program, e) for e in entries]
+    return reduce(lambda a, b: program.apply("mul", a, b), numbers, ONE)
 
 
 def _reduction(over: Callable[[Program, Sequence[int]], int]) -> Callable[..., Expressions]:
@@ -273,7 +279,9 @@ def _copy(program: Program, to: Any, source: Any, *_: Any) -> Expressions:
 
 
 def _extreme(op: str) -> Callable[[Program, Sequence[int]], int]:
-    return lambda program, entries: reduce(lambda a, b: program.apply(op, a, b), entries)
+    return lambda program, entries: reduce(
+        lambda a, b: program.apply(op, a, b), [_number(program, e) for e in entries]
+    )
 
 
 def _cumsum(program: Program, x: Expressions, dim: int, **_: Any) -> Expressions:
@@ -282,7 +290,7 @@ def _cumsum(program: Program, x: Expressions, dim: int, **_: Any) -> Expressions
     for row in rows.reshape(-1, rows.shape[-1]).tolist():
         total = ZERO
         for entry in row:
-            total = program.apply("add", total, entry)
+            total = program.apply("add", total, _number(program, entry))
             out.append(total)
     return Expressions(expressions(out, rows.shape).ids.movedim(-1, dim))
 

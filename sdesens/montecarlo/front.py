@@ -236,6 +236,11 @@ def _directions(sde: Any, x0: Tensor, wrt: str | Sequence[str]) -> list[Directio
     out: list[Direction] = []
     for name in wrt:
         check_choice("wrt", name, ("x0", *components, *known, "maturity"))
+        if name in known and name in ("x0", *components, "maturity"):
+            raise ValueError(
+                f"wrt has {name!r}, which is a parameter of {type(sde).__name__} and also an input "
+                f"of every simulation. Rename the parameter."
+            )
         if name == "x0":
             out += [("x0", j) for j in range(x0.shape[1])]
         elif name in known:
@@ -295,3 +300,9 @@ def _check_functionals(
                     f"of {steps} steps up to {maturity:g}; the nearest node is {nearest:g}. Change "
                     f"steps or the date."
                 )
+        found = [round(date / maturity * steps) for date in functional.dates or ()]
+        if len(set(found)) < len(found):
+            raise ValueError(
+                f"functionals[{name!r}] has dates at the same node of the grid, "
+                f"{list(functional.dates or ())}; each counts once. Name each once."
+            )

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from sdesens._parameters import Places, known_parameters
 from sdesens.errors import UncompiledWarning
 from sdesens.fused.eager import EagerKernel
 from sdesens.fused.engine import compiled
 from sdesens.fused.kernel import Kernel, Moments, Run
 from sdesens.fused.rules import UnrecordableError
-from sdesens.fused.system import Layout, Motion, flat
+from sdesens.fused.system import Layout, Motion, flat, tensors_of
 from sdesens.montecarlo.simulation import Simulation
 
 
@@ -134,20 +135,29 @@ def _start(simulation: Simulation, motion: Motion) -> tuple[Tensor, Tensor]:
     functionals = list(simulation.functionals.values())
     copies = (motion.y.shape[1] - len(functionals)) // x0.shape[1]
 
-    def start(x0: Tensor) -> Tensor:
-        state = simulation.state(torch.zeros((), dtype=x0.dtype), x0)
-        values = [
-            f.start(state, flag).expand(1) for f, flag in zip(functionals, flags, strict=True)
-        ]
+    model = simulation.problem.sde
+    names, asked = tensors_of(model, simulation.directions)
+    names = names[:asked]  # what is watched may depend on them from the first node on
+    known, places = known_parameters(model), Places(model, names)
+    theta = [known[name].detach() for name in names]
+
+    def start(x0: Tensor, *theta: Tensor) -> Tensor:
+        with places.holding(dict(zip(names, theta, strict=True))):
+            state = simulation.state(torch.zeros((), dtype=x0.dtype), x0)
+            values = [
+                f.start(state, flag).expand(1) for f, flag in zip(functionals, flags, strict=True)
+            ]
         columns = torch.stack(values, dim=1) if values else x0.new_zeros(1, 0)
         return torch.cat([*[x0] * copies, columns], dim=1)
 
     tangents = []
     for name, entry in simulation.directions:
-        unit = torch.zeros_like(x0)
+        units = [torch.zeros_like(value) for value in (x0, *theta)]
         if name == "x0":
-            unit[0, entry] = 1.0
-        tangents.append(torch.func.jvp(start, (x0,), (unit,))[1])
+            units[0][0, entry] = 1.0
+        elif name in names:
+            units[1 + names.index(name)].view(-1)[entry] = 1.0
+        tangents.append(torch.func.jvp(start, (x0, *theta), tuple(units))[1])
     with torch.no_grad():
-        y = start(x0)
+        y = start(x0, *theta)
     return y, torch.stack(tangents) if tangents else y.new_zeros(0, *y.shape)

@@ -97,3 +97,10 @@ def test_a_fingerprint_tells_models_apart_and_not_their_parameters():
     assert fingerprint(Scaled(1.0)) != fingerprint(Scaled(2.0))
     evaluated = OrnsteinUhlenbeck(1.0, 0.0, 0.5).eval()
     assert fingerprint(a) != fingerprint(evaluated)
+
+
+def test_a_model_may_refer_back_to_itself():
+    model = Scaled(1.0)
+    model.__dict__["owner"] = {"model": model}
+    assert fingerprint(model) == fingerprint(model)
+    both(model)

@@ -64,3 +64,33 @@ def test_substituting_a_zero_folds_what_depended_on_it(program):
     slope = program.apply("add", program.apply("mul", dx, x), program.apply("sin", x))
     assert program.substitute([slope], {dx: ZERO}) == [program.apply("sin", x)]
     assert program.substitute([slope, x], {}) == [slope, x]
+
+
+def test_comparisons_and_what_is_made_of_them_are_conditions(program):
+    x, y = program.input("state", 0), program.input("state", 1)
+    over, under = program.apply("gt", x, y), program.apply("lt", x, y)
+    assert program.is_condition(over)
+    assert program.is_condition(program.apply("or", over, program.apply("not", under)))
+    assert program.is_condition(program.apply("where_condition", over, under, over))
+    assert not program.is_condition(program.apply("where", over, x, y))
+    assert not program.is_condition(x) and not program.is_condition(ONE)
+
+
+def test_a_substitution_makes_again_only_what_it_changes(program):
+    x, y, dx = (program.input(kind, k) for kind, k in (("state", 0), ("state", 1),
+                                                       ("state_tangent", 0)))  # fmt: skip
+    kept, changed = program.apply("exp", y), program.apply("mul", x, dx)
+    out = program.apply("add", kept, changed)
+    before = len(program)
+    (new,) = program.substitute([out], {dx: y})
+    assert program.nodes[new].args == (kept, program.apply("mul", x, y))
+    assert len(program) == before + 2
+
+
+def test_literals_apart_from_0_and_1_are_not_folded(program):
+    x, two = program.input("state", 0), program.number(2.0)
+    for value in (2.0, 0.5, float("inf"), float("nan")):
+        number = program.number(value)
+        assert program.nodes[number].op == "number" and program.nodes[number].level is Level.RUN
+        assert program.apply("mul", x, number) not in (ZERO, x, number)
+    assert program.nodes[program.apply("add", two, two)].op == "add"

@@ -169,6 +169,17 @@ def test_every_derivative_is_that_of_a_bump_on_the_same_noise():
             assert abs(got - central) < 2e-4 * (1 + abs(central)), (name, output)
 
 
+def test_what_is_watched_at_the_first_node_may_depend_on_parameters():
+    gbm = GeometricBrownianMotion(0.05, 0.2)
+    functionals = {"a": RunningSum(lambda state: gbm.sigma**2 * state.x, [0.0, 1.0])}
+    result = montecarlo.run(
+        gbm, [100.0], lambda end: end.a / gbm.sigma**2 - end.x, maturity=1.0, steps=4, paths=50,
+        dtype=torch.float64, functionals=functionals,
+    )  # fmt: skip
+    assert abs(result["value"].value - 100) < 1e-10  # X_0
+    assert abs(result["value", "sigma"].value) < 1e-9
+
+
 def test_functionals_are_what_they_say_of_the_path():
     model, paths = Heston(**HESTON), 500
     bm = sdesens.BrownianPath(0.0, 1.0, (paths, 2), 8, seed=3, dtype=torch.float64)
@@ -318,6 +329,7 @@ BAD = {
     "more than once": {"wrt": ("x", "x0")},
     "not on the grid": {"functionals": {"a": ValueAt("x", 0.3)}},
     "nearest node is 1": {"functionals": {"a": ValueAt("x", 1.5)}},
+    "dates at the same node": {"functionals": {"a": RunningSum("x", [0.5, 0.5, 1.0])}},
     "the state has that name": {"functionals": {"x": ValueAt("x", 0.5)}},
     r"x0 must have shape \(d,\)": {"x0": [[100.0]]},
     "x0 must have shape": {"x0": [100.0, 1.0]},
