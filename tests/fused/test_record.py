@@ -128,6 +128,19 @@ def test_the_recorded_derivative_of_a_function_is_its_derivative(name):
     assert torch.allclose(got, right, rtol=1e-14, atol=1e-14)
 
 
+def test_a_dot_product_is_recorded_along_one_side_alone():
+    # Torch's own decomposition of dot ends the process here.
+    (x, v), program = (X[0], A[:, 0]), Program()
+    (out,) = record(
+        lambda dx: [torch.func.jvp(lambda x: x.dot(v), (x,), (dx,))[1]],
+        [x],
+        [expressions([program.input("state", k) for k in range(3)], (3,))],
+        program,
+    )
+    (got,) = evaluate_expressions(program, out, {"state": X[1]})
+    assert abs(got - X[1].dot(v)) < 1e-15
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
