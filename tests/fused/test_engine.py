@@ -104,3 +104,35 @@ def test_a_model_may_refer_back_to_itself():
     model.__dict__["owner"] = {"model": model}
     assert fingerprint(model) == fingerprint(model)
     both(model)
+
+
+class Hidden:
+    """A factor that acts from 0.4 on, or at once."""
+
+    noise_type, sde_type = "diagonal", "ito"
+    factor = torch.tensor(1.0, dtype=torch.float64)
+
+    def __init__(self, late: bool) -> None:
+        self.late = late
+
+    def f(self, t, y):
+        factor = torch.where(t > 0.4, Hidden.factor, 1.0) if self.late else Hidden.factor
+        return -factor * y
+
+    def g(self, t, y):
+        return 0.3 * torch.ones_like(y)
+
+
+@pytest.mark.parametrize(("late", "start"), [(False, 0.0), (True, 1.0)])
+def test_a_change_that_the_first_step_does_not_show_is_recorded_anew(late, start):
+    model, x0 = Hidden(late), torch.full((2, 1), start, dtype=torch.float64)
+    arguments: dict[str, Any] = {"method": "euler", "dt": 0.25, "seed": 1}
+    sdesens.sensitivities(model, x0, TS, engine="fused", **arguments)
+    Hidden.factor = torch.tensor(2.0, dtype=torch.float64)
+    try:
+        fused = sdesens.sensitivities(model, x0, TS, engine="fused", **arguments)
+        plain = sdesens.sensitivities(model, x0, TS, **arguments)
+    finally:
+        Hidden.factor = torch.tensor(1.0, dtype=torch.float64)
+    assert_close(fused.x, plain.x, 1e-12)
+    assert_close(fused.dx0, plain.dx0, 1e-12)
