@@ -43,7 +43,6 @@ class Simulation:
         payoff: function of the state at the end.
         functionals: by name.
         directions: what is differentiated in.
-        names: names of the outputs.
     """
 
     problem: Problem
@@ -97,8 +96,7 @@ class Simulation:
     def outputs(self, end: Tensor, y: Tensor, values: Tensor) -> list[Tensor]:
         """What the payoff gives, one ``(P,)`` an output."""
         named = dict(zip(self.functionals, values.unbind(1), strict=True))
-        out = self.payoff(self.state(end, y, **named))
-        out = out if isinstance(out, Mapping) else {"value": out}
+        out = _by_name(self.payoff(self.state(end, y, **named)))
         return [value.expand(y.shape[0]) for value in out.values()]
 
     def output_names(self) -> list[str]:
@@ -111,8 +109,7 @@ class Simulation:
         values = dict.fromkeys(self.functionals, x0[:, 0])
         end = torch.tensor(self.maturity, dtype=torch.float64)
         with torch.no_grad():
-            out = self.payoff(self.state(end, x0, **values))
-        out = out if isinstance(out, Mapping) else {"value": out}
+            out = _by_name(self.payoff(self.state(end, x0, **values)))
         for name, value in out.items():
             if not isinstance(value, Tensor) or value.shape != (2,):
                 came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -134,3 +131,8 @@ class Simulation:
                 for date in functional.dates:
                     table[round(date / self.maturity * self.steps), k] = 1.0
         return table
+
+
+def _by_name(out: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """What a payoff returned, a single output under the name ``"value"``."""
+    return out if isinstance(out, Mapping) else {"value": out}

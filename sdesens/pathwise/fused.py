@@ -92,8 +92,8 @@ class FusedSolve:
     def engine(self) -> Engine:
         """The engine of this problem.
 
-        It may have been made for another model of the same description; a step of it is therefore
-        held against the solver's own.
+        It may have been made for another model of the same description; some steps of it are
+        therefore held against the solver's own.
 
         Raises:
             UnrecordableError: if the step cannot be written as scalar operations, or then differs.
