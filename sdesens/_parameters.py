@@ -54,9 +54,8 @@ class Places:
     def __init__(self, sde: Any, names: Sequence[str]) -> None:
         self._places: dict[str, list[tuple[Any, str]]] = {}
         known = known_parameters(sde)
-        self._originals = {name: known[name] for name in names}
-        for name, original in self._originals.items():
-            same = [n for n, value in known.items() if value is original]
+        for name in names:
+            same = [n for n, value in known.items() if value is known[name]]
             self._places[name] = [_owner(sde, n) for n in same]
 
     def values(self) -> list[Tensor]:
@@ -65,19 +64,21 @@ class Places:
 
     @contextmanager
     def holding(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-        """Put ``tensors`` in the place of the parameters of these names, then restore them.
+        """Put ``tensors`` in the place of the parameters of these names, then restore what was.
 
         The model itself is changed and restored, so two threads must not do this to one model.
+        Nested in another such replacement it restores that one's tensors.
         """
+        before = {name: getattr(*self._places[name][0]) for name in tensors}
         try:
             for name, tensor in tensors.items():
                 for owner, leaf in self._places[name]:
                     _put(owner, leaf, tensor)
             yield
         finally:
-            for name in tensors:
+            for name, tensor in before.items():
                 for owner, leaf in self._places[name]:
-                    _put(owner, leaf, self._originals[name])
+                    _put(owner, leaf, tensor)
 
 
 def replaced(sde: Any, tensors: Mapping[str, Tensor]) -> AbstractContextManager[None]:

@@ -88,6 +88,8 @@ class SDE(nn.Module):
     noise_type: str
     sde_type: str
     schemes: Sequence[str] = ()
+    conditionally_lognormal: Mapping[str, tuple[str, int]] = {}
+    conditionally_normal: Mapping[str, tuple[str, int]] = {}
 
     @staticmethod
     def parameter(value: Number | Sequence[Any]) -> nn.Parameter:

@@ -36,6 +36,7 @@ OPERATIONS = {
     "pow": Operation("vpow({0}, {1})", torch.pow),
     "atan2": Operation("vatan2({0}, {1})", torch.atan2),
     "fmod": Operation("vfmod({0}, {1})", torch.fmod),
+    "ndtri": Operation("vndtri({0})", torch.special.ndtri),
     **{
         name: Operation(f"v{name}({{0}})", getattr(torch, name))
         for name in (

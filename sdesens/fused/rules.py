@@ -338,6 +338,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "pow": _pow,
     "reciprocal": _compound(lambda program, x: program.apply("div", ONE, x)),
     "rsqrt": _compound(lambda program, x: program.apply("div", ONE, program.apply("sqrt", x))),
+    "special_ndtri": _elementwise("ndtri"),
     "square": _compound(lambda program, x: program.apply("mul", x, x)),
     "relu": _compound(lambda program, x: program.apply("max", x, ZERO)),
     "sigmoid": _compound(_sigmoid),

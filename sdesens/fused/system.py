@@ -36,6 +36,7 @@ class Motion:
         counters: for each noise input the channel word of its counter.
         flags: number of flags.
         outputs: number of outputs.
+        start: ``start(x0)`` gives the state at the first node from ``x0 (1, d)``.
     """
 
     step: Callable[..., Tensor]
@@ -45,6 +46,7 @@ class Motion:
     counters: Sequence[int]
     flags: int = 0
     outputs: int = 0
+    start: Callable[[Tensor], Tensor] | None = None
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,42 @@ inline double vround(double x) { return std::nearbyint(x); }  // half to even, a
 template <class X> inline X vmax(X a, X b) { return ((a > b) | (a != a)) ? a : b; }
 template <class X> inline X vmin(X a, X b) { return ((a < b) | (a != a)) ? a : b; }
 
+// The inverse of the normal distribution function: algorithm AS 241 of Wichura, Applied Statistics 37
+// (1988). S is the type of a number in X.
+template <class X, class S>
+inline X inverse_normal(X p) {
+#define RATIO(x, a0, a1, a2, a3, a4, a5, a6, a7, b1, b2, b3, b4, b5, b6, b7)                       \
+  ((((((((S(a7) * x + S(a6)) * x + S(a5)) * x + S(a4)) * x + S(a3)) * x + S(a2)) * x + S(a1)) * x + \
+    S(a0)) /                                                                                       \
+   (((((((S(b7) * x + S(b6)) * x + S(b5)) * x + S(b4)) * x + S(b3)) * x + S(b2)) * x + S(b1)) * x + \
+    S(1)))
+  const X q = p - S(0.5), tail = vmin(p, S(1) - p);
+  const X c = S(0.180625) - q * q, r = vsqrt(-vlog(tail)), m = r - S(1.6), e = r - S(5);
+  const X centre = q * RATIO(c, 3.3871328727963666080, 1.3314166789178437745e2,
+      1.9715909503065514427e3, 1.3731693765509461125e4, 4.5921953931549871457e4,
+      6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3,
+      4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+      2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+      5.2264952788528545610e3);
+  const X middle = RATIO(m, 1.42343711074968357734, 4.63033784615654529590,
+      5.76949722146069140550, 3.64784832476320460504, 1.27045825245236838258,
+      2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4,
+      2.05319162663775882187, 1.67638483018380384940, 6.89767334985100004550e-1,
+      1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+      1.05075007164441684324e-9);
+  const X far = RATIO(e, 6.65790464350110377720, 5.46378491116411436990, 1.78482653991729133580,
+      2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+      2.71155556874348757815e-5, 2.01033439929228813265e-7, 5.99832206555887937690e-1,
+      1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
+      1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15);
+  const X outside = r > S(5) ? far : middle;
+  const X ends = tail == S(0) ? X{} + S(INFINITY) : outside;  // NaN outside [0, 1], by the logarithm
+  return vabs(q) > S(0.425) ? (q < S(0) ? -ends : ends) : centre;
+#undef RATIO
+}
+inline F vndtri(F p) { return inverse_normal<F, Real>(p); }
+inline double vndtri(double p) { return inverse_normal<double, double>(p); }
+
 // --- normal numbers: the same as those of sdesens._philox ---------------------------------------
 
 constexpr int HALF = at::vec::Vectorized<double>::size();  // 64-bit words a vector

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdesens.montecarlo.laws import StepLaw
+
 Of = str | Callable[[Any], Tensor]
 
 
@@ -23,7 +25,15 @@ class Functional:
             whose attributes are the components, each ``(P,)``, and ``time``.
         dates: the times at which it watches, which must be nodes of the grid; every node but the
             first if omitted.
+
+    Class attributes:
+        uses_law: whether it uses ``after.law``, the :class:`~sdesens.montecarlo.laws.StepLaw` of the
+            step, or steers its noise.
+        normals: how many standard normal numbers of its own it takes a step, ``after.normals``
+            of shape ``(P, normals)``.
     """
+
+    uses_law, normals = False, 0
 
     def __init__(self, of: Of, dates: Sequence[float] | None = None) -> None:
         self.of = of
@@ -42,6 +52,10 @@ class Functional:
     def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
         """The value after a step from ``before`` to ``after``; ``flag`` is 1 if that is a date."""
         raise NotImplementedError
+
+    def steer(self, z: Tensor, law: StepLaw, flag: Tensor) -> Tensor:
+        """The number that takes the place of ``z``, the channel of ``law``, in a step."""
+        return z
 
 
 class RunningSum(Functional):

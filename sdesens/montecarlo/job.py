@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,8 +15,8 @@ from sdesens.fused.eager import EagerKernel
 from sdesens.fused.engine import compiled
 from sdesens.fused.kernel import Kernel, Moments, Run
 from sdesens.fused.rules import UnrecordableError
-from sdesens.fused.system import Layout, Motion, flat, tensors_of
-from sdesens.montecarlo.simulation import Simulation
+from sdesens.fused.system import Direction, Layout, Motion, flat, tensors_of
+from sdesens.montecarlo.simulation import Clock, Simulation
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,34 @@ class Job:
     @classmethod
     def of(cls, simulation: Simulation, seed: int, paths: int, shard_size: int) -> Job:
         """Record and compile ``simulation``, unless that was done before."""
-        motion = simulation.motion()
+        motion, clock = simulation.motion(), simulation.clock()
+        x0 = simulation.problem.x0.detach()
+        return cls.moving(motion, clock, x0, simulation.directions, seed, paths, shard_size)
+
+    @classmethod
+    def moving(
+        cls,
+        motion: Motion,
+        clock: Clock,
+        x0: Tensor,
+        directions: Sequence[Direction],
+        seed: int,
+        paths: int,
+        shard_size: int,
+    ) -> Job:
+        """The job of a motion that starts at ``x0 (1, d)``."""
         _refuse_mixing(motion)
-        y, tangents = _start(simulation, motion)
+        y, tangents = _start(motion, x0, directions)
         moving = {(r + 1, i) for r, i in tangents[:, 0].nonzero().tolist()}
-        kernel, layout = _kernel(simulation, motion, moving)
+        kernel, layout = _kernel(motion, directions, moving)
         rows = torch.cat([y, tangents[:, 0]])
         start = torch.stack([rows[slot] for slot in layout.slots])
-        times, rates = _clock(simulation)
+        times, rates = clock.times()
         numbers = Run(
-            parameters=flat(layout.places(simulation.problem.sde).values()),
+            parameters=flat(layout.places(motion.model).values()),
             times=times,
             rates=rates,
-            flags=simulation.flags()[1:].contiguous(),
+            flags=clock.flags[1:].contiguous(),
             start=start.contiguous(),
             paths=0,
             seed=seed,
@@ -105,53 +121,39 @@ def _refuse_mixing(motion: Motion) -> None:
 
 
 def _kernel(
-    simulation: Simulation, motion: Motion, moving: set[tuple[int, int]]
+    motion: Motion, directions: Sequence[Direction], moving: set[tuple[int, int]]
 ) -> tuple[Kernel | EagerKernel, Layout]:
     try:
-        engine = compiled(motion, simulation.directions, moving)
+        engine = compiled(motion, directions, moving)
     except UnrecordableError as error:
         warnings.warn(
             f"the simulation runs uncompiled: the same numbers, hundreds of times slower: of "
-            f"{type(simulation.problem.sde).__name__} or the payoff, {error}.",
+            f"{type(motion.model).__name__} or the payoff, {error}.",
             UncompiledWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-        kernel = EagerKernel(motion, simulation.directions)
+        kernel = EagerKernel(motion, directions)
         return kernel, kernel.layout
     return engine.kernel, engine.layout
 
 
-def _clock(simulation: Simulation) -> tuple[Tensor, Tensor]:
-    """``(steps, 3)`` start, end and width of every step, and their derivatives in the maturity."""
-    nodes = torch.arange(simulation.steps + 1, dtype=torch.float64) / simulation.steps
-    rates = torch.stack([nodes[:-1], nodes[1:], nodes.diff()], dim=1)
-    return rates * simulation.maturity, rates
-
-
-def _start(simulation: Simulation, motion: Motion) -> tuple[Tensor, Tensor]:
+def _start(
+    motion: Motion, x0: Tensor, directions: Sequence[Direction]
+) -> tuple[Tensor, Tensor]:
     """State ``(1, D)`` at the start and its tangents ``(R, 1, D)``."""
-    x0 = simulation.problem.x0.detach()
-    flags = simulation.flags()[0].to(x0.dtype)
-    functionals = list(simulation.functionals.values())
-    copies = (motion.y.shape[1] - len(functionals)) // x0.shape[1]
-
-    model = simulation.problem.sde
-    names, asked = tensors_of(model, simulation.directions)
-    names = names[:asked]  # what is watched may depend on them from the first node on
-    known, places = known_parameters(model), Places(model, names)
+    names, asked = tensors_of(motion.model, directions)
+    names = names[:asked]  # the start may depend on them: on what is watched, or a barrier
+    known, places = known_parameters(motion.model), Places(motion.model, names)
     theta = [known[name].detach() for name in names]
+    begin = motion.start
+    assert begin is not None
 
     def start(x0: Tensor, *theta: Tensor) -> Tensor:
         with places.holding(dict(zip(names, theta, strict=True))):
-            state = simulation.state(torch.zeros((), dtype=x0.dtype), x0)
-            values = [
-                f.start(state, flag).expand(1) for f, flag in zip(functionals, flags, strict=True)
-            ]
-        columns = torch.stack(values, dim=1) if values else x0.new_zeros(1, 0)
-        return torch.cat([*[x0] * copies, columns], dim=1)
+            return begin(x0)
 
     tangents = []
-    for name, entry in simulation.directions:
+    for name, entry in directions:
         units = [torch.zeros_like(value) for value in (x0, *theta)]
         if name == "x0":
             units[0][0, entry] = 1.0

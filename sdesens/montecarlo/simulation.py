@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdesens import _philox
 from sdesens._checks import did_you_mean
 from sdesens.fused.engine import own_step, solver_step
 from sdesens.fused.noise import noise_form
 from sdesens.fused.system import Direction, Motion
 from sdesens.montecarlo.functionals import Functional
+from sdesens.montecarlo.laws import Conditioning, StepLaw
 from sdesens.problem import Problem
 from sdesens.sde import SDE
 
@@ -32,6 +34,27 @@ class State(SimpleNamespace):
 
 
 @dataclass(frozen=True)
+class Clock:
+    """The grid of a simulation, from 0 to the maturity in equal steps.
+
+    Attributes:
+        maturity: its end.
+        steps: number of steps.
+        flags: ``(steps + 1, F)``, a number for each node and flag: 1 where a node is a date.
+    """
+
+    maturity: float
+    steps: int
+    flags: Tensor
+
+    def times(self) -> tuple[Tensor, Tensor]:
+        """``(steps, 3)`` start, end and width of each step, and their rates in the maturity."""
+        nodes = torch.arange(self.steps + 1, dtype=torch.float64) / self.steps
+        rates = torch.stack([nodes[:-1], nodes[1:], nodes.diff()], dim=1)
+        return rates * self.maturity, rates
+
+
+@dataclass(frozen=True)
 class Simulation:
     """A model on a grid, with functionals and a payoff; all checked.
 
@@ -43,6 +66,8 @@ class Simulation:
         payoff: function of the state at the end.
         functionals: by name.
         directions: what is differentiated in.
+        conditioning: whose law functionals use, if any does.
+        holder: a module that holds the model and other tensors to differentiate in.
     """
 
     problem: Problem
@@ -52,41 +77,88 @@ class Simulation:
     payoff: Payoff
     functionals: Mapping[str, Functional]
     directions: Sequence[Direction]
+    conditioning: Conditioning | None = None
+    holder: object | None = None
 
     def motion(self) -> Motion:
         """The step and the end of the simulation, for the fused engine."""
-        problem = self.problem
-        if isinstance(problem.sde, SDE) and self.scheme in problem.sde.schemes:
-            advance, y, counters = own_step(problem, self.scheme)
-        else:
-            area = problem.bm.levy_area_approximation
-            form = noise_form(problem.method, problem.bm.shape[1], area, True)
-            advance, y = solver_step(problem, form)
-            counters = form.counters
-        size = y.shape[1]
+        advance, y, counters = self._model_step()
+        size, own = y.shape[1], len(counters)
         functionals = list(self.functionals.values())
+        shares = [f.normals for f in functionals]
+        bridge = [_philox.word(_philox.BRIDGE, c) for c in range(sum(shares))]
+        flags_at_start = self.clock().flags[0].to(y.dtype)
 
         def step(start, end, width, y, noise, flags):
             state, values = y[:, :size], y[:, size:]
-            after = advance(start, end, width, state, noise, flags)
+            noise, extra = noise[:, :own], noise[:, own:].split(shares, dim=1)
+
+            def move(noise: Tensor) -> Tensor:
+                return advance(start, end, width, state, noise, flags)
+
+            noise, law = self._steered(move, noise, flags)
+            after = move(noise)
             if not functionals:
                 return after
-            here, there = self.state(start, state), self.state(end, after)
-            updated = [
-                f.update(values[:, k], here, there, flags[k]) for k, f in enumerate(functionals)
-            ]
+            here = self.state(start, state)
+            updated = []
+            for k, f in enumerate(functionals):
+                there = self.state(end, after, law=law, normals=extra[k])
+                updated.append(f.update(values[:, k], here, there, flags[k]))
             return torch.cat([after, torch.stack(updated, dim=1)], dim=1)
 
         def finish(end, y):
             return self.outputs(end, y[:, :size], y[:, size:])
 
-        begin = torch.zeros((), dtype=y.dtype)
-        extra = [f.start(self.state(begin, y), begin).expand(1) for f in functionals]
-        whole = torch.cat([y, torch.stack(extra, dim=1)], dim=1) if extra else y
-        count = len(self.output_names())
-        return Motion(step, finish, problem.sde, whole.detach(), counters, len(functionals), count)
+        def start(x0):
+            state = self.state(x0.new_zeros(()), x0)
+            values = [
+                f.start(state, flag).expand(x0.shape[0])[:, None]
+                for f, flag in zip(functionals, flags_at_start, strict=True)
+            ]
+            return torch.cat([*[x0] * (size // x0.shape[1]), *values], dim=1)
 
-    def state(self, time: Tensor, y: Tensor, **more: Tensor) -> State:
+        with torch.no_grad():
+            whole = start(y[:, : self.problem.x0.shape[1]]).detach()
+        return Motion(
+            step,
+            finish,
+            self.model,
+            whole,
+            [*counters, *bridge],
+            len(functionals),
+            len(self.output_names()),
+            start,
+        )
+
+    def _model_step(self) -> tuple[Callable[..., Tensor], Tensor, list[int]]:
+        """The step of the model alone, an example of its state, and the counters of its noise."""
+        problem = self.problem
+        if isinstance(problem.sde, SDE) and self.scheme in problem.sde.schemes:
+            return own_step(problem, self.scheme)
+        area = problem.bm.levy_area_approximation
+        form = noise_form(problem.method, problem.bm.shape[1], area, True)
+        advance, y = solver_step(problem, form)
+        return advance, y, list(form.counters)
+
+    def _steered(
+        self, move: Callable[[Tensor], Tensor], noise: Tensor, flags: Tensor
+    ) -> tuple[Tensor, StepLaw | None]:
+        """The noise as the functionals want it, and the law of the step."""
+        if self.conditioning is None:
+            return noise, None
+        law, c = self.conditioning.law(move, noise), self.conditioning.channel
+        z = noise[:, c]
+        for k, functional in enumerate(self.functionals.values()):
+            z = functional.steer(z, law, flags[k])
+        return torch.cat([noise[:, :c], z[:, None], noise[:, c + 1 :]], dim=1), law
+
+    @property
+    def model(self) -> object:
+        """What holds all tensors that a derivative can be taken in."""
+        return self.problem.sde if self.holder is None else self.holder
+
+    def state(self, time: Tensor, y: Tensor, **more: Any) -> State:
         """The state under the names of its components; ``y (P, d)`` and ``time`` as they are."""
         sde, d = self.problem.sde, self.problem.x0.shape[1]
         y = y[:, :d]
@@ -121,8 +193,8 @@ class Simulation:
             raise ValueError("the payoff must return at least one output, got an empty dict.")
         return list(out)
 
-    def flags(self) -> Tensor:
-        """``(steps + 1, F)``: 1 where a node is a date of a functional."""
+    def clock(self) -> Clock:
+        """The grid, and the dates of the functionals on it."""
         table = torch.zeros(self.steps + 1, len(self.functionals), dtype=torch.float64)
         for k, functional in enumerate(self.functionals.values()):
             if functional.dates is None:
@@ -130,7 +202,7 @@ class Simulation:
             else:
                 for date in functional.dates:
                     table[round(date / self.maturity * self.steps), k] = 1.0
-        return table
+        return Clock(self.maturity, self.steps, table)
 
 
 def _by_name(out: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -1,0 +1,76 @@
+"""The law of a component after one step, given everything but one channel of the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdesens.sde import SDE
+
+
+@dataclass(frozen=True)
+class StepLaw:
+    """Log-normal or normal: ``location exp(stdev z)``, or ``location + stdev z``, z standard normal.
+
+    Attributes:
+        location: where the component comes to with ``z = 0``, ``(P,)``.
+        stdev: standard deviation of its logarithm, or of itself, ``(P,)``, not negative.
+        lognormal: which of the two.
+    """
+
+    location: Tensor
+    stdev: Tensor
+    lognormal: bool
+
+    def scale(self, x: Tensor) -> Tensor:
+        """``x`` on the scale on which the law is normal: its logarithm, or itself."""
+        return x.log() if self.lognormal else x
+
+    def unscale(self, x: Tensor) -> Tensor:
+        """The inverse of :meth:`scale`."""
+        return x.exp() if self.lognormal else x
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """In one step, one component is (log-)normal in one channel, and no other depends on that.
+
+    Attributes:
+        column: of the component, in the state.
+        channel: of the noise.
+        lognormal: whether its logarithm is affine in that channel, or itself.
+    """
+
+    column: int
+    channel: int
+    lognormal: bool
+
+    def law(self, step: Callable[[Tensor], Tensor], noise: Tensor) -> StepLaw:
+        """The law under ``step``, a function of the noise ``(P, M)`` alone."""
+        unit = torch.zeros_like(noise[:1])
+        unit[:, self.channel] = 1.0
+        centre = noise * (1.0 - unit)
+        after, slope = torch.func.jvp(step, (centre,), (unit.expand_as(noise),))
+        location, stdev = after[:, self.column], slope[:, self.column]
+        return StepLaw(location, stdev / location if self.lognormal else stdev, self.lognormal)
+
+
+def conditioning(sde: Any, scheme: str) -> Conditioning | None:
+    """What the model says of ``scheme``; the Euler step of one component is normal in any case."""
+    if not isinstance(sde, SDE):
+        return None
+    for declared, lognormal in (
+        (sde.conditionally_lognormal, True),
+        (sde.conditionally_normal, False),
+    ):
+        if scheme in declared:
+            name, channel = declared[scheme]
+            return Conditioning(list(sde.state).index(name), channel, lognormal)
+    single = sde.dim == 1 and sde.sizes == (None,)
+    if scheme == "euler" and sde.sde_type == "ito" and single:
+        return Conditioning(0, 0, False)
+    return None
