@@ -21,6 +21,7 @@ from sdesens.montecarlo.job import Job
 from sdesens.montecarlo.moments import merge_all
 from sdesens.montecarlo.simulation import Payoff, Simulation
 from sdesens.prepare import prepare, refuse_coupling
+from sdesens.problem import Problem
 from sdesens.sde import SDE
 
 SHARD_SIZE = 2**16
@@ -123,20 +124,21 @@ def run(
         bar.set_description("compiling")
         job = Job.of(simulation, seed, paths, shard_size)
         bar.set_description(f"simulating (compiled in {job.kernel.seconds:.1f} s)")
-        moments = merge_all(_count(_shards(job, workers, executor), bar))
-    _raise_if_not_finite(moments)
+        moments = merge_all(_count(shards(job, workers, executor), bar))
+    raise_if_not_finite(moments)
     return Estimates(
         moments=moments,
         outputs=outputs,
         inputs=_input_shapes(simulation),
-        components=_component_names(simulation.problem.sde, simulation.problem.x0.shape[1]),
+        components=component_names(simulation.problem.sde, simulation.problem.x0.shape[1]),
         places={key: k for k, key in enumerate(job.layout.outputs)},
         directions=simulation.directions,
         seed=seed,
     )
 
 
-def _raise_if_not_finite(moments: Moments) -> None:
+def raise_if_not_finite(moments: Moments) -> None:
+    """Raise :class:`ArithmeticError` if a mean or a variance is not finite."""
     if not bool(torch.isfinite(moments.mean).all() and torch.isfinite(moments.products).all()):
         raise ArithmeticError(
             "a mean or a variance is not finite: some path or derivative is not. Run its paths by "
@@ -151,7 +153,7 @@ def _count(parts: Iterator[Moments], bar: tqdm) -> Iterator[Moments]:
         yield part
 
 
-def _shards(job: Job, workers: int, executor: Executor | None) -> Iterator[Moments]:
+def shards(job: Job, workers: int, executor: Executor | None) -> Iterator[Moments]:
     """The moments of all shards, in order; a few are held at a time."""
     if executor is None and workers == 1:
         yield from map(job.run_shard, range(job.shards))
@@ -185,8 +187,28 @@ def simulation_of(
     names: Mapping[str, str] | None,
 ) -> Simulation:
     """Check the arguments of a simulation."""
-    steps = check_count("steps", steps)
-    maturity = _check_maturity(maturity)
+    steps, maturity = check_count("steps", steps), _check_maturity(maturity)
+    problem = problem_of(
+        sde, x0, maturity, steps, scheme, dtype=dtype, options=options, names=names
+    )
+    directions = _directions(sde, problem.x0, wrt)
+    functionals = dict(functionals or {})
+    check_functionals(functionals, sde, problem.x0, maturity, steps)
+    return Simulation(problem, maturity, steps, scheme, payoff, functionals, directions)
+
+
+def problem_of(
+    sde: Any,
+    x0: Tensor | Sequence[float],
+    maturity: float,
+    steps: int,
+    scheme: str,
+    *,
+    dtype: torch.dtype,
+    options: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Problem:
+    """The model with its start and its scheme, checked."""
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
     x0 = _check_x0(x0, dtype)
@@ -204,10 +226,7 @@ def simulation_of(
         names=names,
     )  # fmt: skip
     refuse_coupling(problem)
-    directions = _directions(sde, x0, wrt)
-    functionals = dict(functionals or {})
-    _check_functionals(functionals, sde, x0, maturity, steps)
-    return Simulation(problem, maturity, steps, scheme, payoff, functionals, directions)
+    return problem
 
 
 def _check_maturity(maturity: Any) -> float:
@@ -229,9 +248,9 @@ def _check_x0(x0: Tensor | Sequence[float], dtype: torch.dtype) -> Tensor:
 def _directions(sde: Any, x0: Tensor, wrt: str | Sequence[str]) -> list[Direction]:
     """Every entry of every input."""
     known = known_parameters(sde)
-    components = _component_names(sde, x0.shape[1])
+    components = component_names(sde, x0.shape[1])
     if wrt == "all":
-        wrt = ("x0", *_distinct(known), "maturity")
+        wrt = ("x0", *distinct(known), "maturity")
     wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
     out: list[Direction] = []
     for name in wrt:
@@ -255,7 +274,7 @@ def _directions(sde: Any, x0: Tensor, wrt: str | Sequence[str]) -> list[Directio
     return out
 
 
-def _distinct(known: Mapping[str, Tensor]) -> list[str]:
+def distinct(known: Mapping[str, Tensor]) -> list[str]:
     """Names of the parameters, tied ones once."""
     seen: dict[int, str] = {}
     for name, value in known.items():
@@ -263,7 +282,8 @@ def _distinct(known: Mapping[str, Tensor]) -> list[str]:
     return list(seen.values())
 
 
-def _component_names(sde: Any, d: int) -> list[str]:
+def component_names(sde: Any, d: int) -> list[str]:
+    """Names of the entries of x0."""
     if not isinstance(sde, SDE):
         return [f"x{i}" for i in range(d)]
     if isinstance(sde.state, Mapping):
@@ -280,10 +300,11 @@ def _input_shapes(simulation: Simulation) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _check_functionals(
+def check_functionals(
     functionals: Mapping[str, Functional], sde: Any, x0: Tensor, maturity: float, steps: int
 ) -> None:
-    taken = {"time", "y", *_component_names(sde, x0.shape[1])}
+    """Raise unless the functionals have free names and dates on the grid."""
+    taken = {"time", "y", "law", "normals", *component_names(sde, x0.shape[1])}
     for name, functional in functionals.items():
         if not isinstance(functional, Functional):
             raise TypeError(

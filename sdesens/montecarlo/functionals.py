@@ -50,7 +50,10 @@ class Functional:
         raise NotImplementedError
 
     def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
-        """The value after a step from ``before`` to ``after``; ``flag`` is 1 if that is a date."""
+        """The value after a step from ``before`` to ``after``; ``flag`` is 1 if that is a date.
+
+        ``before`` also has the values of all functionals then, by name.
+        """
         raise NotImplementedError
 
     def steer(self, z: Tensor, law: StepLaw, flag: Tensor) -> Tensor:

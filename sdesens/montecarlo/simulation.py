@@ -100,7 +100,8 @@ class Simulation:
             after = move(noise)
             if not functionals:
                 return after
-            here = self.state(start, state)
+            so_far = dict(zip(self.functionals, values.unbind(1), strict=True))
+            here = self.state(start, state, **so_far)
             updated = []
             for k, f in enumerate(functionals):
                 there = self.state(end, after, law=law, normals=extra[k])

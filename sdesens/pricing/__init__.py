@@ -1,0 +1,1 @@
+"""Payoffs, estimators and the greeks of models."""

@@ -1,0 +1,172 @@
+"""The simulations of a payoff: as it is paid, its expectation over free steps, and on survivors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sdesens.errors import UnsupportedError
+from sdesens.fused.system import Motion
+from sdesens.montecarlo.bridges import IntegratedVariance
+from sdesens.montecarlo.functionals import Functional
+from sdesens.montecarlo.laws import Conditioning
+from sdesens.montecarlo.simulation import Clock, Simulation, State
+from sdesens.pricing.estimators.motions import combined
+from sdesens.pricing.laws import LognormalLaw, NormalLaw
+from sdesens.pricing.payoffs import Barrier
+from sdesens.pricing.payoffs.base import before
+from sdesens.pricing.scenario import Scenario
+
+_VARIANCE = "integrated_variance"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A simulation whose mean is the value of a payoff.
+
+    Attributes:
+        motion: what is advanced.
+        clock: on what grid.
+        smooth: whether the amount is twice differentiable along the path.
+    """
+
+    motion: Motion
+    clock: Clock
+    smooth: bool
+
+    @classmethod
+    def of(cls, simulation: Simulation, smooth: bool) -> Base:
+        """That of a simulation."""
+        return cls(simulation.motion(), simulation.clock(), smooth)
+
+
+def plain(scenario: Scenario) -> Base:
+    """The payoff as it is paid."""
+    payoff = scenario.payoff
+    smooth = payoff.rough is not None and not payoff.rough and payoff.smooth_before
+    return Base.of(scenario.simulation(), smooth)
+
+
+def conditional(scenario: Scenario) -> Base:
+    """The expectation of the payoff over the steps after the last date at which it is watched.
+
+    Where the asset is log-normal given other factors that move by themselves (Heston's variance,
+    Merton's jumps), over all these steps; else over the last one.
+
+    Raises:
+        UnsupportedError: if that expectation is not known.
+    """
+    reason = why_not_conditional(scenario)
+    if reason:
+        raise UnsupportedError(f"{reason} {_CURE}")
+    functionals = _without_last(scenario, scenario.functionals)
+    return _averaged(scenario, functionals, scenario.payoff.smooth_before)
+
+
+_CURE = "Use estimator='auto', or one of the others it names."
+
+
+def why_not_conditional(scenario: Scenario) -> str:
+    """Why the payoff has no known expectation over the last step; empty if it has."""
+    payoff, model = scenario.payoff, type(scenario.model).__name__
+    if scenario.conditioning is None:
+        return (
+            f"no expectation over the last step: {model} does not say of its scheme "
+            f"{scenario.scheme!r} in which channel of the noise the asset is normal or log-normal "
+            f"(conditionally_lognormal, conditionally_normal)."
+        )
+    if scenario.has_short_rate:
+        return "no expectation over the last step: the discount factor depends on it too."
+    if payoff.watched is None or not has_expectation(scenario):
+        return (
+            f"no expectation over the last step: that of {payoff} is not known in closed form."
+        )
+    return ""
+
+
+def has_expectation(scenario: Scenario) -> bool:
+    """Whether the payoff knows its expectation over a law of the asset."""
+    one = torch.ones(1, dtype=scenario.problem.x0.dtype)
+    values = dict.fromkeys(scenario.functionals, one)
+    end = State(time=one[0], y=scenario.problem.x0, asset=one, **values)
+    with torch.no_grad():
+        return scenario.payoff.expected(end, LognormalLaw(one, one)) is not None
+
+
+def surviving(scenario: Scenario, *, averaged: bool) -> Base:
+    """A barrier option watched at dates, on paths that are made to survive.
+
+    ``averaged`` takes the expectation over the steps after the last date but maturity as well,
+    which leaves no kink.
+
+    Raises:
+        UnsupportedError: if the payoff is none, or the law of a step is not known.
+    """
+    payoff = scenario.payoff
+    if not isinstance(payoff, Barrier) or payoff.dates is None:
+        raise UnsupportedError(
+            f"one-step survival is for barrier options watched at dates, got {payoff}. {_CURE}"
+        )
+    if scenario.conditioning is None:
+        raise UnsupportedError(f"{why_not_conditional(scenario)} {_CURE}")
+    if payoff.knocks_in:
+        whole, out = (replace(scenario, payoff=part) for part in (payoff.whole, payoff.out))
+        parts = [conditional(whole) if averaged else plain(whole), surviving(out, averaged=averaged)]
+        motion = combined([(1.0, parts[0].motion), (-1.0, parts[1].motion)])
+        flags = torch.cat([part.clock.flags for part in parts], dim=1)
+        return Base(motion, replace(parts[0].clock, flags=flags), averaged)
+    assert scenario.asset is not None
+    functionals = payoff.surviving(scenario.asset)
+    if not averaged:
+        return Base.of(scenario.simulation(functionals), False)
+    return _averaged(scenario, _without_last(scenario, functionals), True)
+
+
+def is_mixture(scenario: Scenario) -> bool:
+    """Whether the asset is log-normal given factors that move by themselves."""
+    law = scenario.conditioning
+    return law is not None and law.lognormal and scenario.model.dim > 1
+
+
+def free_nodes(scenario: Scenario, law: Conditioning) -> range:
+    """Ends of the steps over which an expectation is taken."""
+    steps, maturity = scenario.steps, scenario.maturity
+    if not is_mixture(scenario):
+        return range(steps, steps + 1)
+    watched = scenario.payoff.watched or ()
+    last = max((round(t / maturity * steps) for t in watched), default=0)
+    return range(last + 1, steps + 1)
+
+
+def _averaged(
+    scenario: Scenario, functionals: dict[str, Functional], smooth: bool
+) -> Base:
+    law, payoff = scenario.conditioning, scenario.payoff
+    assert law is not None
+    dates = [k * scenario.maturity / scenario.steps for k in free_nodes(scenario, law)]
+    functionals = {**functionals, _VARIANCE: IntegratedVariance(dates)}
+    of = LognormalLaw if law.lognormal else NormalLaw
+
+    def amount(end: State) -> Tensor:
+        value = payoff.expected(end, of.about(end.asset, getattr(end, _VARIANCE)))
+        assert value is not None
+        return value
+
+    return Base.of(scenario.simulation(functionals, amount), smooth)
+
+
+def _without_last(
+    scenario: Scenario, functionals: dict[str, Functional]
+) -> dict[str, Functional]:
+    """Functionals that do not watch at maturity."""
+    out = {}
+    for name, functional in functionals.items():
+        functional = copy.copy(functional)  # noqa: PLW2901
+        dates: Sequence[float] = functional.dates or ()
+        functional.dates = before(dates, scenario.maturity)
+        out[name] = functional
+    return out

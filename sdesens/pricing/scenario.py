@@ -1,0 +1,281 @@
+"""A model, a payoff and a grid, checked, from which estimators make their simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sdesens._checks import check_choice, check_count
+from sdesens.fused.system import Direction
+from sdesens.montecarlo.front import check_functionals, component_names, distinct, problem_of
+from sdesens.montecarlo.functionals import Functional, Integral
+from sdesens.montecarlo.laws import Conditioning, conditioning
+from sdesens.montecarlo.simulation import Simulation, State
+from sdesens.problem import Problem
+from sdesens.pricing.payoffs import Asset, Payoff
+from sdesens.sde import SDE
+
+_NAMES = ("spot", "spots", "forward")  # what a payoff is written on unless it says so
+_DISCOUNT = "integral_of_the_rate"
+
+Amount = Callable[[State], Tensor]
+
+
+class Holder(nn.Module):
+    """Model and payoff, so that a derivative can be taken in the numbers of both."""
+
+    def __init__(self, model: nn.Module, payoff: Payoff) -> None:
+        super().__init__()
+        self.model, self.payoff = model, payoff
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is to be valued.
+
+    Attributes:
+        problem: the model with its start and its scheme.
+        payoff: what is paid.
+        asset: the component it is written on.
+        steps: number of equal steps up to the payoff's maturity.
+        scheme: how a step is made.
+        holder: model and payoff.
+    """
+
+    problem: Problem
+    payoff: Payoff
+    asset: Asset | None
+    steps: int
+    scheme: str
+    holder: Holder
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        payoff: Any,
+        x0: Tensor | Sequence[float],
+        *,
+        steps: int,
+        scheme: str,
+        dtype: torch.dtype,
+    ) -> Scenario:
+        """Check the arguments of a valuation."""
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"model must be an SDE of sdesens or another torch.nn.Module that torchsde takes, "
+                f"got {type(model).__name__}."
+            )
+        if not isinstance(payoff, Payoff):
+            raise TypeError(
+                f"payoff must be a payoff of sdesens.pricing, got {type(payoff).__name__}. Make "
+                f"one of a function by sdesens.pricing.payoff(fn, dates, lipschitz=...)."
+            )
+        steps = check_count("steps", steps)
+        if scheme == "auto":
+            scheme = next(iter(getattr(model, "schemes", ())), "euler")
+        x0 = _with_likelihood(model, x0)
+        problem = problem_of(model, x0, payoff.maturity, steps, scheme, dtype=dtype)
+        asset = _asset_of(model, payoff, problem.x0)
+        scenario = cls(problem, payoff, asset, steps, scheme, Holder(model, payoff))
+        scenario._check_start()
+        check_functionals(
+            scenario.functionals, model, problem.x0, payoff.maturity, steps
+        )
+        scenario.simulation().output_names()  # the payoff is run once, on two paths
+        return scenario
+
+    @property
+    def model(self) -> Any:
+        """The model."""
+        return self.problem.sde
+
+    @property
+    def maturity(self) -> float:
+        """When the payoff is paid."""
+        return self.payoff.maturity
+
+    @cached_property
+    def conditioning(self) -> Conditioning | None:
+        """In which channel the asset is (log-)normal in a step, if it is."""
+        if self.asset is None or self.asset.size is not None:
+            return None
+        found = conditioning(self.model, self.scheme)
+        if found is None or list(self.model.state)[found.column] != self.asset.name:
+            return None
+        return found
+
+    @property
+    def functionals(self) -> dict[str, Functional]:
+        """What the payoff gathers along the path."""
+        return {} if self.asset is None else self.payoff.functionals(self.asset)
+
+    def simulation(
+        self,
+        functionals: Mapping[str, Functional] | None = None,
+        amount: Amount | None = None,
+    ) -> Simulation:
+        """The simulation of the discounted amount, by default that of the payoff."""
+        functionals = dict(self.functionals if functionals is None else functionals)
+        if self.has_short_rate:
+            functionals[_DISCOUNT] = Integral("rate")
+        amount = self.payoff.cash if amount is None else amount
+        needed = any(f.uses_law for f in functionals.values())
+        if needed and self.conditioning is None:
+            raise ValueError(
+                f"{type(self.payoff).__name__} is watched between the dates, for which the law of "
+                f"a step must be known; {type(self.model).__name__} does not say it of the scheme "
+                f"{self.scheme!r}. Watch it at dates=, or declare conditionally_lognormal or "
+                f"conditionally_normal on the model."
+            )
+
+        def paid(end: State) -> Tensor:
+            value = amount(self._with_asset(end))
+            if isinstance(value, Tensor):
+                value = self.discount(end) * value
+                if getattr(self.model, "likelihood", None):
+                    value = value * getattr(end, self.model.likelihood)
+            return value
+
+        return Simulation(
+            self.problem, self.maturity, self.steps, self.scheme, paid, functionals, (),
+            self.conditioning if needed else None, self.holder,
+        )  # fmt: skip
+
+    @property
+    def has_short_rate(self) -> bool:
+        model = self.model
+        return isinstance(model, SDE) and "rate" in model.state and not hasattr(model, "rate")
+
+    def discount(self, end: State) -> Tensor | float:
+        """The discount factor: of the model's rate, of the path of its short rate, or one."""
+        if self.has_short_rate:
+            return torch.exp(-getattr(end, _DISCOUNT))
+        rate = getattr(self.model, "rate", None)
+        return torch.exp(-rate * end.time) if isinstance(rate, Tensor) else 1.0
+
+    def _with_asset(self, end: State) -> State:
+        if self.asset is None:
+            return end
+        return State(**{**vars(end), "asset": getattr(end, self.asset.name)})
+
+    def _check_start(self) -> None:
+        law = self.conditioning
+        if law is not None and law.lognormal:
+            start = float(self.problem.x0[0, law.column])
+            if start <= 0:
+                raise ValueError(
+                    f"x0 must start {self.asset.name!r} above 0, got {start:g}: "  # type: ignore
+                    f"{type(self.model).__name__} is log-normal in it."
+                )
+
+    # --- inputs of the derivatives ---------------------------------------------------------------
+
+    @cached_property
+    def inputs(self) -> dict[str, list[Direction]]:
+        """What can be differentiated in: by the name a user gives it, its entries."""
+        d, model = self.problem.x0.shape[1], self.model
+        hidden = getattr(model, "likelihood", None)
+        out: dict[str, list[Direction]] = {}
+        start = [k for k, name in enumerate(component_names(model, d)) if name != hidden]
+        out["x0"] = [("x0", k) for k in start]
+        for k in start:
+            out[component_names(model, d)[k]] = [("x0", k)]
+        if isinstance(model, SDE):
+            first = 0
+            for name, size in zip(model.state, model.sizes, strict=True):
+                if size is not None:
+                    out[name] = [("x0", first + k) for k in range(size)]
+                first += 1 if size is None else size
+        for part in ("model", "payoff"):
+            module = getattr(self.holder, part)
+            known = dict(module.named_parameters())
+            for name in distinct(known):
+                if name in out or name == "maturity":
+                    raise ValueError(
+                        f"{name!r} names two inputs, one of them a parameter of "
+                        f"{type(module).__name__}. Rename that parameter."
+                    )
+                out[name] = [(f"{part}.{name}", k) for k in range(known[name].numel())]
+        out["maturity"] = [("maturity", 0)]
+        return out
+
+    def directions(self, wrt: str | Sequence[str]) -> list[Direction]:
+        """The entries of every input of ``wrt``, each once."""
+        if wrt == "all":
+            own = [name for name, entries in self.inputs.items() if entries and (
+                entries[0][0].startswith("model."))]  # fmt: skip
+            wrt = ("x0", *own, "maturity")
+        wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        out: list[Direction] = []
+        for name in wrt:
+            check_choice("wrt", name, self.inputs)
+            for direction in self.inputs[name]:
+                if direction in out:
+                    raise ValueError(f"wrt names {name!r} more than once: {list(wrt)}.")
+                out.append(direction)
+        return out
+
+    def label(self, direction: Direction) -> str:
+        """The name of a single entry, ``"sigma[1]"`` for one of several."""
+        name, entry = direction
+        if name == "x0":
+            return component_names(self.model, self.problem.x0.shape[1])[entry]
+        if name == "maturity":
+            return name
+        short = name.partition(".")[2]
+        shape = self.holder.get_parameter(name).shape
+        if not shape:
+            return short
+        at = torch.unravel_index(torch.tensor(entry), shape)
+        return short + str([int(i) for i in at])
+
+
+def _with_likelihood(model: Any, x0: Tensor | Sequence[float]) -> Tensor | Sequence[float]:
+    """``x0`` with the start of the likelihood, which is no number of the user's."""
+    if getattr(model, "likelihood", None) and len(x0) == model.dim - 1:
+        x0 = torch.as_tensor(x0)
+        x0 = x0 if x0.is_floating_point() else x0.double()
+        x0 = torch.cat([x0, x0.new_ones(1)])
+    return x0
+
+
+def _asset_of(model: Any, payoff: Payoff, x0: Tensor) -> Asset | None:
+    if payoff.assets is None:
+        return None
+    if not isinstance(model, SDE):
+        if x0.shape[1] != 1 and payoff.of is None:
+            raise ValueError(
+                f"{type(payoff).__name__} must be told the component it is written on: "
+                f"{type(model).__name__} is no SDE of sdesens and its components have no names. "
+                f"Write it as an sdesens.SDE."
+            )
+        raise TypeError(
+            f"model must be an SDE of sdesens, whose components have names, got "
+            f"{type(model).__name__}."
+        )
+    name = payoff.of
+    hidden = getattr(model, "likelihood", None)
+    state = [n for n in model.state if n != hidden]
+    if name is None:
+        name = next((n for n in _NAMES if n in state), state[0] if len(state) == 1 else None)
+    if name is None:
+        raise ValueError(
+            f"{type(payoff).__name__} must be told by of= which of the components {state} of "
+            f"{type(model).__name__} it is written on."
+        )
+    check_choice("of", name, state)
+    size = dict(zip(model.state, model.sizes, strict=True))[name]
+    if payoff.assets != "any" and (size is None) != (payoff.assets == "one"):
+        what = "one asset" if payoff.assets == "one" else "a block of several assets"
+        has = "a plain component" if size is None else f"a block of {size}"
+        raise ValueError(
+            f"{type(payoff).__name__} is written on {what}, but {name!r} of "
+            f"{type(model).__name__} is {has}."
+        )
+    return Asset(name, size)
