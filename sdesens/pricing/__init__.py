@@ -1,0 +1,1 @@
+"""Payoffs, closed-form prices and greeks."""

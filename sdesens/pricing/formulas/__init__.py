@@ -1,0 +1,25 @@
+"""Closed-form prices, differentiable in every argument."""
+
+from sdesens.pricing.formulas.black import asset_digital_call as asset_digital_call
+from sdesens.pricing.formulas.black import asset_digital_put as asset_digital_put
+from sdesens.pricing.formulas.black import black_call as black_call
+from sdesens.pricing.formulas.black import black_put as black_put
+from sdesens.pricing.formulas.black import cash_digital_call as cash_digital_call
+from sdesens.pricing.formulas.black import cash_digital_put as cash_digital_put
+from sdesens.pricing.formulas.black import forward_value as forward_value
+from sdesens.pricing.formulas.lognormal import (
+    lognormal_asset_digital_call as lognormal_asset_digital_call,
+)
+from sdesens.pricing.formulas.lognormal import (
+    lognormal_asset_digital_put as lognormal_asset_digital_put,
+)
+from sdesens.pricing.formulas.lognormal import lognormal_call as lognormal_call
+from sdesens.pricing.formulas.lognormal import lognormal_digital_call as lognormal_digital_call
+from sdesens.pricing.formulas.lognormal import lognormal_digital_put as lognormal_digital_put
+from sdesens.pricing.formulas.lognormal import lognormal_put as lognormal_put
+from sdesens.pricing.formulas.normal import normal_asset_digital_call as normal_asset_digital_call
+from sdesens.pricing.formulas.normal import normal_asset_digital_put as normal_asset_digital_put
+from sdesens.pricing.formulas.normal import normal_call as normal_call
+from sdesens.pricing.formulas.normal import normal_digital_call as normal_digital_call
+from sdesens.pricing.formulas.normal import normal_digital_put as normal_digital_put
+from sdesens.pricing.formulas.normal import normal_put as normal_put
