@@ -1,5 +1,11 @@
 """Closed-form prices, differentiable in every argument."""
 
+from sdesens.pricing.formulas.average import (
+    arithmetic_average_moments as arithmetic_average_moments,
+)
+from sdesens.pricing.formulas.average import geometric_asian_call as geometric_asian_call
+from sdesens.pricing.formulas.average import geometric_asian_put as geometric_asian_put
+from sdesens.pricing.formulas.barrier import barrier_option as barrier_option
 from sdesens.pricing.formulas.black import asset_digital_call as asset_digital_call
 from sdesens.pricing.formulas.black import asset_digital_put as asset_digital_put
 from sdesens.pricing.formulas.black import black_call as black_call
@@ -23,3 +29,7 @@ from sdesens.pricing.formulas.normal import normal_call as normal_call
 from sdesens.pricing.formulas.normal import normal_digital_call as normal_digital_call
 from sdesens.pricing.formulas.normal import normal_digital_put as normal_digital_put
 from sdesens.pricing.formulas.normal import normal_put as normal_put
+from sdesens.pricing.formulas.path import fixed_lookback_call as fixed_lookback_call
+from sdesens.pricing.formulas.path import fixed_lookback_put as fixed_lookback_put
+from sdesens.pricing.formulas.path import floating_lookback_call as floating_lookback_call
+from sdesens.pricing.formulas.path import floating_lookback_put as floating_lookback_put
