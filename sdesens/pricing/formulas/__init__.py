@@ -13,6 +13,10 @@ from sdesens.pricing.formulas.black import black_put as black_put
 from sdesens.pricing.formulas.black import cash_digital_call as cash_digital_call
 from sdesens.pricing.formulas.black import cash_digital_put as cash_digital_put
 from sdesens.pricing.formulas.black import forward_value as forward_value
+from sdesens.pricing.formulas.jumps import merton_call as merton_call
+from sdesens.pricing.formulas.jumps import merton_digital_call as merton_digital_call
+from sdesens.pricing.formulas.jumps import merton_digital_put as merton_digital_put
+from sdesens.pricing.formulas.jumps import merton_put as merton_put
 from sdesens.pricing.formulas.lognormal import (
     lognormal_asset_digital_call as lognormal_asset_digital_call,
 )
@@ -23,6 +27,9 @@ from sdesens.pricing.formulas.lognormal import lognormal_call as lognormal_call
 from sdesens.pricing.formulas.lognormal import lognormal_digital_call as lognormal_digital_call
 from sdesens.pricing.formulas.lognormal import lognormal_digital_put as lognormal_digital_put
 from sdesens.pricing.formulas.lognormal import lognormal_put as lognormal_put
+from sdesens.pricing.formulas.multi import best_of_call as best_of_call
+from sdesens.pricing.formulas.multi import exchange_option as exchange_option
+from sdesens.pricing.formulas.multi import worst_of_call as worst_of_call
 from sdesens.pricing.formulas.normal import normal_asset_digital_call as normal_asset_digital_call
 from sdesens.pricing.formulas.normal import normal_asset_digital_put as normal_asset_digital_put
 from sdesens.pricing.formulas.normal import normal_call as normal_call

@@ -72,3 +72,10 @@ def positive_part(x: Tensor) -> Tensor:
 def step(x: Tensor) -> Tensor:
     """``1{x > 0}``, 1/2 at 0; its derivative is 0."""
     return 0.5 * (1.0 + torch.sign(x))
+
+
+def panels(number: int, count: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights on ``[0, 1]`` of ``number`` equal panels of ``count`` points each."""
+    nodes, weights = gauss_legendre(count)
+    starts = torch.arange(number, dtype=torch.float64).unsqueeze(-1)
+    return ((starts + nodes) / number).flatten(), (weights / number).repeat(number)
