@@ -1,5 +1,7 @@
 """Ready models: one file each, with equation, reference, units and closed-form tangents."""
 
+from sdesens.models.black_scholes import BlackScholes as BlackScholes
+from sdesens.models.cir import CIR as CIR
 from sdesens.models.geometric_brownian_motion import (
     GeometricBrownianMotion as GeometricBrownianMotion,
 )
@@ -7,3 +9,4 @@ from sdesens.models.heston import Heston as Heston
 from sdesens.models.local_vol import LocalVolatility as LocalVolatility
 from sdesens.models.neural import NeuralSDE as NeuralSDE
 from sdesens.models.ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck
+from sdesens.models.vasicek import Vasicek as Vasicek
