@@ -14,9 +14,7 @@ from torch import Tensor
 _TERMS = 12  # of the series, whose remainder at 0.1 is below 1e-20
 
 
-def check_number(
-    name: str, value: Tensor, low: float = -math.inf, high: float = math.inf
-) -> None:
+def check_number(name: str, value: Tensor, low: float = -math.inf, high: float = math.inf) -> None:
     """Raise unless ``value`` is a single number in ``[low, high]``."""
     if value.dim():
         raise ValueError(f"{name} must be a number, got shape {tuple(value.shape)}.")
