@@ -41,6 +41,9 @@ class GeometricBrownianMotion(SDE):
                 f"and {tuple(self.sigma.shape)}."
             )
         self.state = {"x": sizes.pop()} if sizes else ("x",)
+        if self.state == ("x",):
+            self.conditionally_lognormal = {"exact": ("x", 0)}
+            self.conditionally_normal = {"euler": ("x", 0)}
 
     def drift(self, t: Tensor, x: Tensor) -> Tensor:
         """``mu x``."""

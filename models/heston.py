@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor
 
 from sdesens.autodiff import positive_sqrt
+from sdesens.models._functions import check_number
+from sdesens.models._quadratic_exponential import QuadraticExponential
 from sdesens.sde import SDE, Number
 
 
@@ -18,20 +23,41 @@ class Heston(SDE):
 
     Args:
         rate: risk-free rate r, 1 / year.
-        kappa: speed of mean reversion of the variance, 1 / year.
-        theta: long-run variance.
-        xi: volatility of variance.
+        kappa: speed of mean reversion of the variance, 1 / year, at least 0.
+        theta: long-run variance, at least 0.
+        xi: volatility of variance, at least 0.
         rho: correlation, in ``[-1, 1]``; a parameter with a derivative, for which ``|rho| < 1``.
         dividend: dividend yield q, 1 / year.
 
-    The root is that of ``max(v, 0)`` with derivative 0 at and below zero. Discretised by Euler the
-    derivative of one step near ``v = 0`` is like ``1 / sqrt(v)``, and its variance over paths is
-    infinite when ``4 kappa theta < xi²``: exact for the discrete path, useless in an average.
+    Schemes: ``"qe"`` of Andersen (2008). The variance takes the quadratic-exponential step on
+    channel 1 (see :class:`~sdesens.models.CIR`, also for what its derivative leaves out), and the
+    spot, on the independent channel 0,
 
-    Facts: ``dS_t/dS_0 = S_t / S_0`` and ``dv_t/dS_0 = 0``, for Euler too.
+    .. math::
 
-    Source: Heston, *A closed-form solution for options with stochastic volatility*, Rev. Financ.
-    Stud. 6 (1993).
+        S' = S \exp\bigl((r - q) dt + K_0 + K_1 v + K_2 v' + \sqrt{K_3 v + K_4 v'} Z_0\bigr)
+
+    with the central weights ``gamma_1 = gamma_2 = 1/2`` and the ``K_0`` that makes the discounted
+    spot a martingale exactly (section 4 there). Where that does not exist, which takes a positive
+    ``rho`` and a step too wide for ``xi``, it is the plain ``K_0 = -rho kappa theta dt / xi``. What
+    is ``0 / 0`` at ``xi = 0`` is written without the division, so deterministic variance is a value
+    like others.
+
+    **Do not average derivatives by Euler.** The root is that of ``max(v, 0)`` with derivative 0 at
+    and below zero, and the derivative of one Euler step near ``v = 0`` is like ``1 / sqrt(v)``:
+    its variance over paths is infinite when ``4 kappa theta < xi²``. It is exact for the discrete
+    path and useless in an average. By ``"qe"`` the root of ``v + v'`` leaves a divergence of the
+    variance that is logarithmic, invisible at any practical number of paths, and gone when Z_0 is
+    integrated out (``conditionally_lognormal``).
+
+    Raises:
+        ValueError: if a parameter is not one finite number or out of its range.
+
+    Facts: ``dS_t/dS_0 = S_t / S_0`` and ``dv_t/dS_0 = 0``, by every scheme.
+
+    Sources: Heston, *A closed-form solution for options with stochastic volatility*, Rev. Financ.
+    Stud. 6 (1993); Andersen, *Simple and efficient simulation of the Heston stochastic volatility
+    model*, J. Comput. Finance 11 (2008).
 
     Example:
         >>> from sdesens.models import Heston
@@ -41,6 +67,8 @@ class Heston(SDE):
 
     state = ("spot", "variance")
     sde_type, noise_type = "ito", "general"
+    schemes = ("qe",)
+    conditionally_lognormal: Mapping[str, tuple[str, int]] = {"qe": ("spot", 0)}
 
     def __init__(
         self,
@@ -58,8 +86,16 @@ class Heston(SDE):
         self.xi = self.parameter(xi)
         self.rho = self.parameter(rho)
         self.dividend = self.parameter(dividend)
-        if not -1 <= float(self.rho.detach()) <= 1:
-            raise ValueError(f"rho must be in [-1, 1], got {self.rho.item()}.")
+        check_number("rate", self.rate)
+        check_number("dividend", self.dividend)
+        check_number("rho", self.rho, -1, 1)
+        for name in ("kappa", "theta", "xi"):
+            check_number(name, getattr(self, name), 0)
+
+    @property
+    def is_singular(self) -> bool:
+        """Whether ``|rho| = 1``, where nothing has a pathwise derivative in rho."""
+        return abs(self.rho.item()) == 1
 
     def drift(self, t: Tensor, spot: Tensor, variance: Tensor):
         """``(r - q) S``, ``kappa (theta - v)``."""
@@ -70,6 +106,40 @@ class Heston(SDE):
         root = positive_sqrt(variance)
         rest = (1 - self.rho**2).sqrt()
         return (root * spot, 0.0), (self.xi * self.rho * root, self.xi * rest * root)
+
+    def step_qe(self, t: Tensor, dt: Tensor, normals: Tensor, spot: Tensor, variance: Tensor):
+        """Andersen's step, the martingale correction where it exists."""
+        kappa, theta, xi, rho = self.kappa, self.theta, self.xi, self.rho
+        step = QuadraticExponential(kappa, theta, xi, dt, normals[1], variance)
+        v, new = variance, step.value
+        K3 = 0.5 * dt * (1 - rho**2)  # and K4
+        # xi K2, and xi (K2 + K4 / 2), the exponent of v' in the expectation that corrects.
+        k2 = rho * (1 + 0.5 * kappa * dt) - 0.25 * xi * dt
+        k = k2 + 0.5 * xi * K3
+        some_xi = xi.masked_fill(xi == 0, 1.0)  # where it is 0 nothing that is taken divides by it
+
+        size = torch.where(step.quadratic, 2 * k * xi * step.curve, k / some_xi * step.scale)
+        exists = size < 1
+        size = size.masked_fill(~exists, 0.0)
+        z, room = normals[1], 1 - size
+        # K2 v' - log E exp((K2 + K4 / 2) v'), of which the parts of order 1 / xi cancel.
+        square = (
+            k2 * step.slope * z * 2
+            + k2 * xi * step.curve * z**2
+            - 0.5 * K3 * step.centre
+            - 2 * k**2 * step.curve * step.centre / room
+            + 0.5 * torch.log(room)
+        )
+        exponential = k2 / some_xi * new - torch.log1p(step.above * size / room)
+        corrected = torch.where(step.quadratic, square, exponential) - 0.5 * K3 * v
+        slow = 0.5 * dt * (kappa * rho / some_xi - 0.5)
+        plain = (
+            (slow + rho / some_xi) * new
+            + (slow - rho / some_xi) * v
+            - rho * kappa * theta * dt / some_xi
+        )
+        exponent = torch.where(exists, corrected, plain) + (self.rate - self.dividend) * dt
+        return spot * torch.exp(exponent + K3.sqrt() * positive_sqrt(v + new) * normals[0]), new
 
     def drift_tangent(
         self,

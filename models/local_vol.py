@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ class LocalVolatility(SDE):
 
     state = ("spot",)
     sde_type, noise_type = "ito", "diagonal"
+    conditionally_normal: Mapping[str, tuple[str, int]] = {"euler": ("spot", 0)}
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdesens.models._functions import gaussian_step
 from sdesens.sde import SDE, Number, column
 
 
@@ -52,6 +53,8 @@ class OrnsteinUhlenbeck(SDE):
         self.noise_type = "additive" if self.sigma.dim() == 2 else "diagonal"
         # With matrices the exact covariance of a step is no elementary function of the parameters.
         self.schemes = ("exact",) if max(self.kappa.dim(), self.sigma.dim()) < 2 else ()
+        if self.state == ("x",):
+            self.conditionally_normal = {"exact": ("x", 0), "euler": ("x", 0)}
 
     def drift(self, t: Tensor, x: Tensor) -> Tensor:
         """``kappa (mean - x)``."""
@@ -62,11 +65,10 @@ class OrnsteinUhlenbeck(SDE):
         return column(self.sigma)
 
     def step_exact(self, t: Tensor, dt: Tensor, normals: Tensor, x: Tensor) -> Tensor:
-        """The transition itself, without discretisation error; ``kappa`` must not be 0."""
-        kappa, mean = column(self.kappa), column(self.mean)
+        """The transition itself, without discretisation error, for ``kappa = 0`` too."""
+        kappa, mean, sigma = column(self.kappa), column(self.mean), column(self.sigma)
         z = normals if self.sizes[0] else normals[0]
-        std = column(self.sigma) * (-torch.expm1(-2 * kappa * dt) / (2 * kappa)).sqrt()
-        return mean + torch.exp(-kappa * dt) * (x - mean) + std * z
+        return gaussian_step(kappa, mean, sigma, dt, z, x)
 
     def drift_tangent(
         self,

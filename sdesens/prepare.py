@@ -65,13 +65,23 @@ def prepare(
         raise TypeError(
             f"bm must be a BrownianPath or another BaseBrownian, got {type(bm).__name__}."
         )
+    alone = isinstance(sde, SDE) and sde.runs_by_schemes_alone
+    if alone and method is not None:
+        sde.drift(ts[0], *sde.components(x0))  # raises, and says by what it runs
     the_view = view(sde, names, None if bm is None else bm.shape[-1])
     method = _check_method(method, the_view)
     options = _check_options(options, method)
     grid = Grid.of(ts, dt)
-    # The last time at which every solver evaluates the model: what only sets in later is seen too.
-    times = grid.nodes[[0, -2]] if grid.steps > 1 else grid.nodes[:1]
-    channels, coupled = _probe(the_view, x0, times.unbind(0))
+    if alone:
+        # There is nothing to probe. Paths that its own step mixes are found where it is run, and a
+        # solver that comes here without naming a method is refused by the drift it asks for.
+        sde.check_step(dt)
+        channels, coupled = max(sde.scheme_channels.values(), default=x0.shape[1]), False
+    else:
+        # With the last time at which every solver evaluates the model, what only sets in later is
+        # seen too.
+        times = grid.nodes[[0, -2]] if grid.steps > 1 else grid.nodes[:1]
+        channels, coupled = _probe(the_view, x0, times.unbind(0))
     if bm is None:
         seed = secrets.randbits(63) if seed is None else seed
         bm = _noise_for(grid, (x0.shape[0], channels), seed, method, x0)

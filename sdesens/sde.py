@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sdesens._checks import check_choice, did_you_mean
+from sdesens.errors import UnsupportedError
 
 SDE_TYPES = ("ito", "stratonovich")
 NOISE_TYPES = ("diagonal", "scalar", "additive", "general")
@@ -51,7 +52,22 @@ class SDE(nn.Module):
 
     A model may bring one-step maps of its own for :func:`sdesens.montecarlo.run`: ``schemes`` names
     them, and the method ``step_<name>(t, dt, normals, *components)`` returns the components at
-    ``t + dt``, with independent standard ``normals`` of shape ``(m, P)``.
+    ``t + dt``, with independent standard ``normals`` of shape ``(m, P)``. There are as many normals
+    as the diffusion has channels, unless ``scheme_channels`` gives another number for the scheme. A
+    model that jumps has no drift and diffusion to give: without both it runs by its own schemes
+    alone, and every solver of torchsde is refused.
+
+    What such a scheme is known to do may be declared, for estimators that rely on it (all empty by
+    default; nothing is inferred, and a wrong declaration gives wrong numbers):
+
+    * ``conditionally_lognormal``: for a scheme, ``(component, channel)``: the component S moves as
+      ``S' = S exp(a + b z)`` with the normal z of that channel, where a and b depend on the other
+      components and the other normals alone, and no other component depends on z.
+    * ``conditionally_normal``: likewise ``X' = a + b z``, where a and b may also depend on X. The
+      scheme may be ``"euler"``, whose normals are the increments over ``sqrt(dt)``.
+    * ``likelihood``: name of a component that starts at 1 and stays at 1, and whose derivatives are
+      those of the probability of what the path has drawn so far, over it (its score). Every payoff
+      must be multiplied by it before it is differentiated.
 
     An entry is a number or a tensor that broadcasts to its component. A model of one component may
     return the entry itself.
@@ -88,8 +104,10 @@ class SDE(nn.Module):
     noise_type: str
     sde_type: str
     schemes: Sequence[str] = ()
+    scheme_channels: Mapping[str, int] = {}
     conditionally_lognormal: Mapping[str, tuple[str, int]] = {}
     conditionally_normal: Mapping[str, tuple[str, int]] = {}
+    likelihood: str | None = None
 
     @staticmethod
     def parameter(value: Number | Sequence[Any]) -> nn.Parameter:
@@ -117,13 +135,28 @@ class SDE(nn.Module):
 
         def drift(self, t: Tensor, *components: Tensor) -> Any:
             """Drift at time ``t``, one entry per component."""
+            _refuse_solvers(self)
             raise NotImplementedError(f"{type(self).__name__} must define drift(t, *components).")
 
         def diffusion(self, t: Tensor, *components: Tensor) -> Any:
             """Diffusion at time ``t``, one entry (diagonal noise) or row per component."""
+            _refuse_solvers(self)
             raise NotImplementedError(
                 f"{type(self).__name__} must define diffusion(t, *components)."
             )
+
+    @property
+    def runs_by_schemes_alone(self) -> bool:
+        """Whether the model has schemes of its own, and neither drift nor diffusion."""
+        here = type(self)
+        has_neither = here.drift is SDE.drift and here.diffusion is SDE.diffusion
+        return bool(self.schemes) and has_neither
+
+    def check_step(self, dt: float) -> None:
+        """Raise if a model's own schemes cannot take a step as wide as ``dt``.
+
+        Asked before a model that runs by its schemes alone is run. Here all widths are fine.
+        """
 
     def has_closed_form_tangent(self, parameters: Sequence[str] = ()) -> bool:
         """Whether both closed forms are there and take a tangent of each of ``parameters``."""
@@ -245,6 +278,16 @@ class SDE(nn.Module):
         if self.noise_type == "diagonal":
             return self.join(out, tangents)
         return self.join_rows(out, tangents, channels)
+
+
+def _refuse_solvers(sde: SDE) -> None:
+    """Raise if ``sde`` is no equation for a solver, naming what it runs by."""
+    if sde.runs_by_schemes_alone:
+        raise UnsupportedError(
+            f"{type(sde).__name__} has no drift and diffusion that a solver could use (a jump is "
+            f"neither); it moves by its own schemes {list(sde.schemes)} in montecarlo.run. Pass "
+            f"scheme={sde.schemes[0]!r} there."
+        )
 
 
 def column(value: Any) -> Any:

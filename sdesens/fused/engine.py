@@ -87,7 +87,8 @@ def solver_step(problem: Problem, form: NoiseForm) -> tuple[Callable[..., Tensor
 
 def own_step(problem: Problem, scheme: str) -> tuple[Callable[..., Tensor], Tensor, list[int]]:
     """The step of a model's own scheme, an example of its state, and its channel words."""
-    sde, channels = problem.sde, problem.bm.shape[1]
+    sde = problem.sde
+    channels = sde.scheme_channels.get(scheme, problem.bm.shape[1])
     method = getattr(sde, f"step_{scheme}")
 
     def advance(
