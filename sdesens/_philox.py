@@ -22,7 +22,12 @@ _MULTIPLIER_0, _MULTIPLIER_1 = 0xD2511F53, 0xCD9E8D57
 _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 CHANNEL_BITS = 28
 
-INCREMENT, SPACE_TIME, AREA, BRIDGE = 0, 1, 2, 3  # the streams: independent numbers for one (path, step)
+INCREMENT, SPACE_TIME, AREA, BRIDGE = (
+    0,
+    1,
+    2,
+    3,
+)  # the streams: independent numbers for one (path, step)
 LANES = {torch.float32: 4, torch.float64: 2}
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]

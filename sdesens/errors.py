@@ -48,6 +48,10 @@ class NonFiniteError(ArithmeticError):
         self.result = result
 
 
+class NotLipschitzError(ValueError):
+    """A payoff that is said to change continuously was found to jump."""
+
+
 class AccuracyWarning(UserWarning):
     """The numbers are what the solver defines, but the solver is known to be poor here."""
 

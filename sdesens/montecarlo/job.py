@@ -137,9 +137,7 @@ def _kernel(
     return engine.kernel, engine.layout
 
 
-def _start(
-    motion: Motion, x0: Tensor, directions: Sequence[Direction]
-) -> tuple[Tensor, Tensor]:
+def _start(motion: Motion, x0: Tensor, directions: Sequence[Direction]) -> tuple[Tensor, Tensor]:
     """State ``(1, D)`` at the start and its tangents ``(R, 1, D)``."""
     names, asked = tensors_of(motion.model, directions)
     names = names[:asked]  # the start may depend on them: on what is watched, or a barrier

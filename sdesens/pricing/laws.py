@@ -68,9 +68,7 @@ class LognormalLaw(Law):
         strike = strike.to(self.mean).expand_as(self.mean)
         positive = strike > 0
         safe = torch.where(positive, strike, torch.ones_like(strike))
-        return torch.where(
-            positive, above_zero(self.mean, safe, self.stdev), below_zero(strike)
-        )
+        return torch.where(positive, above_zero(self.mean, safe, self.stdev), below_zero(strike))
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from sdesens.montecarlo.front import check_functionals, component_names, distinc
 from sdesens.montecarlo.functionals import Functional, Integral
 from sdesens.montecarlo.laws import Conditioning, conditioning
 from sdesens.montecarlo.simulation import Simulation, State
-from sdesens.problem import Problem
 from sdesens.pricing.payoffs import Asset, Payoff
+from sdesens.problem import Problem
 from sdesens.sde import SDE
 
 _NAMES = ("spot", "spots", "forward")  # what a payoff is written on unless it says so
@@ -84,9 +84,7 @@ class Scenario:
         asset = _asset_of(model, payoff, problem.x0)
         scenario = cls(problem, payoff, asset, steps, scheme, Holder(model, payoff))
         scenario._check_start()
-        check_functionals(
-            scenario.functionals, model, problem.x0, payoff.maturity, steps
-        )
+        check_functionals(scenario.functionals, model, problem.x0, payoff.maturity, steps)
         scenario.simulation().output_names()  # the payoff is run once, on two paths
         return scenario
 

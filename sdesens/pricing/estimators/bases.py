@@ -82,9 +82,7 @@ def why_not_conditional(scenario: Scenario) -> str:
     if scenario.has_short_rate:
         return "no expectation over the last step: the discount factor depends on it too."
     if payoff.watched is None or not has_expectation(scenario):
-        return (
-            f"no expectation over the last step: that of {payoff} is not known in closed form."
-        )
+        return f"no expectation over the last step: that of {payoff} is not known in closed form."
     return ""
 
 
@@ -115,7 +113,10 @@ def surviving(scenario: Scenario, *, averaged: bool) -> Base:
         raise UnsupportedError(f"{why_not_conditional(scenario)} {_CURE}")
     if payoff.knocks_in:
         whole, out = (replace(scenario, payoff=part) for part in (payoff.whole, payoff.out))
-        parts = [conditional(whole) if averaged else plain(whole), surviving(out, averaged=averaged)]
+        parts = [
+            conditional(whole) if averaged else plain(whole),
+            surviving(out, averaged=averaged),
+        ]
         motion = combined([(1.0, parts[0].motion), (-1.0, parts[1].motion)])
         flags = torch.cat([part.clock.flags for part in parts], dim=1)
         return Base(motion, replace(parts[0].clock, flags=flags), averaged)
@@ -142,9 +143,7 @@ def free_nodes(scenario: Scenario, law: Conditioning) -> range:
     return range(last + 1, steps + 1)
 
 
-def _averaged(
-    scenario: Scenario, functionals: dict[str, Functional], smooth: bool
-) -> Base:
+def _averaged(scenario: Scenario, functionals: dict[str, Functional], smooth: bool) -> Base:
     law, payoff = scenario.conditioning, scenario.payoff
     assert law is not None
     dates = [k * scenario.maturity / scenario.steps for k in free_nodes(scenario, law)]
@@ -159,9 +158,7 @@ def _averaged(
     return Base.of(scenario.simulation(functionals, amount), smooth)
 
 
-def _without_last(
-    scenario: Scenario, functionals: dict[str, Functional]
-) -> dict[str, Functional]:
+def _without_last(scenario: Scenario, functionals: dict[str, Functional]) -> dict[str, Functional]:
     """Functionals that do not watch at maturity."""
     out = {}
     for name, functional in functionals.items():

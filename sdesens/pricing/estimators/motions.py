@@ -200,9 +200,7 @@ def _pushed(
 
     def solved(noise: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         along = tangent(noise)
-        columns = torch.stack(
-            [torch.func.jvp(move, (noise,), (unit,))[1] for unit in units], dim=2
-        )
+        columns = torch.stack([torch.func.jvp(move, (noise,), (unit,))[1] for unit in units], dim=2)
         matrix = [[columns[:, r, k] for k in range(len(units))] for r in rows]
         u = torch.stack(_solve(matrix, [along[:, r] for r in rows]), dim=1)
         return u, (along, columns)

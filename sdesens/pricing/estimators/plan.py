@@ -168,9 +168,7 @@ def _rows(directions: Sequence[Direction], before: Key = (), output: int = 0) ->
     return {(r, output): (*before, d) for r, d in enumerate(directions, 1)}
 
 
-def _pathwise(
-    scenario: Scenario, order: int, directions: Sequence[Direction]
-) -> list[Piece]:
+def _pathwise(scenario: Scenario, order: int, directions: Sequence[Direction]) -> list[Piece]:
     payoff = scenario.payoff
     if payoff.jumps:
         raise UnsupportedError(

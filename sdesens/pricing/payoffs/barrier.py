@@ -64,7 +64,7 @@ class Barrier(Payoff):
     Example:
         >>> from sdesens.pricing import Barrier
         >>> Barrier(strike=100.0, barrier=90.0, maturity=1.0)
-        Barrier(strike=100, barrier=90, maturity=1)
+        Barrier(strike=100, barrier=90, maturity=1, kind='down-and-out', option='call')
     """
 
     def __init__(

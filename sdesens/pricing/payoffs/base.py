@@ -49,11 +49,13 @@ class Payoff(nn.Module):
             is twice differentiable.
         assets: ``"one"`` or ``"several"``, whether it is written on a plain component or a block of
             assets; ``"any"``; None if on none.
+        described: attributes shown when it is printed.
     """
 
     jumps = False
     smooth_before = True
     assets: str | None = "one"
+    described: Sequence[str] = ("kind", "pays", "average", "option")
 
     def __init__(self, maturity: float, of: str | None = None) -> None:
         super().__init__()
@@ -101,9 +103,15 @@ class Payoff(nn.Module):
             raise ValueError(f"{name} must be {what}, got {float(tensor)}.")
         return nn.Parameter(tensor)
 
-    def extra_repr(self) -> str:
-        numbers = [f"{n}={p.item():g}" for n, p in self.named_parameters() if not p.dim()]
-        return ", ".join([*numbers, f"maturity={self.maturity:g}"])
+    def __repr__(self) -> str:
+        own = self.named_parameters(recurse=False)
+        parts = [f"{n}={p.item():g}" if not p.dim() else f"{n}={p.tolist()}" for n, p in own]
+        parts.append(f"maturity={self.maturity:g}")
+        parts += [f"{n}={getattr(self, n)!r}" for n in self.described if hasattr(self, n)]
+        dates = getattr(self, "dates", ())
+        if dates:
+            parts.append(f"dates={len(dates)}")
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 def check_option(option: str) -> str:
@@ -150,4 +158,3 @@ def vanilla(option: str, x: Tensor, strike: Tensor) -> Tensor:
 def vanilla_expected(option: str, law: Law, strike: Tensor) -> Tensor:
     """Its expectation."""
     return law.call(strike) if option == "call" else law.put(strike)
-

@@ -26,8 +26,10 @@ class CustomPayoff(Payoff):
         of: str | None,
     ) -> None:
         super().__init__(maturity, of)
-        self.fn, self.dates, self.jumps = fn, check_dates("dates", dates, self.maturity), (
-            not lipschitz
+        self.fn, self.dates, self.jumps = (
+            fn,
+            check_dates("dates", dates, self.maturity),
+            (not lipschitz),
         )
 
     @property

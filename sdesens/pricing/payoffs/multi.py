@@ -81,7 +81,7 @@ class BestOf(_OnSeveral):
     Example:
         >>> from sdesens.pricing import BestOf
         >>> BestOf(strike=100.0, maturity=1.0)
-        BestOf(strike=100, maturity=1)
+        BestOf(strike=100, maturity=1, option='call')
     """
 
     def value(self, assets: Tensor) -> Tensor:

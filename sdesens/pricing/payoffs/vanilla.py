@@ -39,7 +39,7 @@ class Call(_Vanilla):
     Example:
         >>> from sdesens.pricing import Call
         >>> Call(strike=100.0, maturity=1.0)
-        Call(strike=100, maturity=1)
+        Call(strike=100, maturity=1, option='call')
     """
 
     option = "call"
@@ -51,7 +51,7 @@ class Put(_Vanilla):
     Example:
         >>> from sdesens.pricing import Put
         >>> Put(strike=90.0, maturity=0.5)
-        Put(strike=90, maturity=0.5)
+        Put(strike=90, maturity=0.5, option='put')
     """
 
     option = "put"

@@ -1,0 +1,207 @@
+"""What ``greeks`` returns: estimates by name, with their standard errors and how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import torch
+
+from sdesens._checks import check_choice
+from sdesens.montecarlo.estimates import Estimate
+
+Name = tuple[str, ...]  # () the price, ("spot",) a first derivative, ("spot", "sigma") a second
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """The value of a payoff and its derivatives.
+
+    ``report["price"]``, ``report["spot"]``, ``report["spot", "sigma"]`` are
+    :class:`~sdesens.montecarlo.Estimate`: a value and its standard error, floats. An input of
+    several entries gives tensors in its shape, and each entry is there by itself
+    (``report["sigma[1]"]``). The order in a pair does not matter.
+
+    Attributes:
+        entries: the estimates of single numbers, by names.
+        estimators: by which estimator each was made.
+        groups: inputs of several entries: their names and shape.
+        asset: the component the payoff is written on, None if on none.
+        model, payoff: what was valued, in words.
+        scheme, steps, paths, seed, antithetic: how. Of antithetic pairs ``paths`` counts both.
+    """
+
+    entries: Mapping[Name, Estimate]
+    estimators: Mapping[Name, str]
+    groups: Mapping[str, tuple[Sequence[str], tuple[int, ...]]]
+    asset: str | None
+    model: str
+    payoff: str
+    scheme: str
+    steps: int
+    paths: int
+    seed: int
+    antithetic: bool
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
+        names: Name = () if key == "price" else (key,) if isinstance(key, str) else tuple(key)
+        found = self._entry(names)
+        if found is not None:
+            return found
+        if not names or not all(name in self.groups or self._is_entry(name) for name in names):
+            known = {"price", *self.groups, *(name for entry in self.entries for name in entry)}
+            for name in names:
+                check_choice("an input", name, sorted(known))
+        columns = [self.groups.get(name, ([name], ())) for name in names]
+        grid = [()]
+        for members, _ in columns:
+            grid = [(*row, member) for row in grid for member in members]
+        parts = [self._entry(row) for row in grid]
+        if any(part is None for part in parts):
+            raise KeyError(
+                f"{key!r} was not computed: second derivatives need order=2, with all their inputs "
+                f"in wrt."
+            )
+        shape = tuple(n for _, shape in columns for n in shape)
+        values = [torch.tensor([getattr(p, what) for p in parts]) for what in ("value", "stderr")]
+        value, stderr = (v.double().reshape(shape) for v in values)
+        return Estimate(value, stderr)
+
+    def _entry(self, names: Name) -> Estimate | None:
+        return self.entries.get(names, self.entries.get(names[::-1]))
+
+    def _is_entry(self, name: str) -> bool:
+        return any(name in entry for entry in self.entries)
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self.entries)
+
+    # --- the names of the trade ------------------------------------------------------------------
+
+    @property
+    def delta(self) -> Estimate:
+        """The derivative in the asset."""
+        return self[self._named("delta", self.asset)]
+
+    @property
+    def gamma(self) -> Estimate:
+        """The second derivative in the asset; a matrix for several assets."""
+        asset = self._named("gamma", self.asset)
+        return self[asset, asset]
+
+    @property
+    def vega(self) -> Estimate:
+        """The derivative in the volatility ``sigma``."""
+        return self[self._named("vega", "sigma")]
+
+    @property
+    def rho(self) -> Estimate:
+        """The derivative in the ``rate``. (That in a correlation called rho is ``["rho"]``.)"""
+        return self[self._named("rho", "rate")]
+
+    @property
+    def theta(self) -> Estimate:
+        """Minus the derivative in the maturity: what a day costs, dates moving along, a year."""
+        found = self[self._named("theta", "maturity")]
+        return Estimate(-found.value, found.stderr)
+
+    @property
+    def vanna(self) -> Estimate:
+        """The second derivative in the asset and ``sigma``."""
+        return self[self._named("vanna", self.asset), self._named("vanna", "sigma")]
+
+    @property
+    def volga(self) -> Estimate:
+        """The second derivative in ``sigma``."""
+        sigma = self._named("volga", "sigma")
+        return self[sigma, sigma]
+
+    def _named(self, greek: str, name: str | None) -> str:
+        if name is None or not (name in self.groups or self._is_entry(name)):
+            there = sorted({n for entry in self.entries for n in entry})
+            raise AttributeError(
+                f"{greek} is the derivative in {name or 'an asset'!r}, which is no input here; the "
+                f"inputs: {there}. Ask for them by report[name]."
+            )
+        return name
+
+    # --- in other forms --------------------------------------------------------------------------
+
+    def interval(self, key: str | tuple[str, str], level: float = 0.95) -> tuple[Any, Any]:
+        """The confidence interval of an estimate, by the normal law.
+
+        Example:
+            >>> import sdesens
+            >>> from sdesens.models import BlackScholes
+            >>> from sdesens.pricing import Call
+            >>> report = sdesens.greeks(BlackScholes(0.05, 0.2), Call(100.0, 1.0), [100.0],
+            ...                         paths=10_000, steps=1)
+            >>> low, high = report.interval("spot")
+            >>> low < 0.636831 < high
+            True
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, got {level}.")
+        found = self[key]
+        reach = NormalDist().inv_cdf(0.5 + level / 2) * found.stderr
+        return found.value - reach, found.value + reach
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers and strings, fit for JSON."""
+        values = {
+            _label(name): {
+                "value": e.value,
+                "stderr": e.stderr,
+                "estimator": self.estimators[name],
+            }
+            for name, e in self.entries.items()
+        }
+        what = ("model", "payoff", "scheme", "steps", "paths", "seed", "antithetic")
+        return {**{name: getattr(self, name) for name in what}, "values": values}
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row for each number: value, stderr, 95% interval and estimator.
+
+        Raises:
+            ImportError: if pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise ImportError(
+                "to_pandas needs pandas: pip install pandas. to_dict gives the same numbers."
+            ) from error
+        rows = []
+        for name, e in self.entries.items():
+            reach = NormalDist().inv_cdf(0.975) * e.stderr
+            rows.append(
+                {"value": e.value, "stderr": e.stderr, "low": e.value - reach,
+                 "high": e.value + reach, "estimator": self.estimators[name]}
+            )  # fmt: skip
+        return pandas.DataFrame(rows, index=[_label(name) for name in self.entries])
+
+    def __repr__(self) -> str:
+        pairs = f" in {self.paths // 2:,} antithetic pairs" if self.antithetic else ""
+        head = (
+            f"{self.payoff} under {self.model}, scheme {self.scheme}, steps {self.steps}, "
+            f"{self.paths:,} paths{pairs}, seed {self.seed}"
+        )
+        labels = {name: _derivative(name) for name in self.entries}
+        width = max(len(label) for label in labels.values())
+        lines = [head, f"{'':{width}}  {'value':>14}  {'stderr':>9}  estimator"]
+        for name, e in self.entries.items():
+            lines.append(
+                f"{labels[name]:{width}}  {e.value:>14.6g}  {e.stderr:>9.2g}  "
+                f"{self.estimators[name]}"
+            )
+        return "\n".join(lines)
+
+
+def _label(name: Name) -> str:
+    return ", ".join(name) or "price"
+
+
+def _derivative(name: Name) -> str:
+    return {0: "price", 1: f"d/d {', '.join(name)}"}.get(len(name), f"d²/d {' d '.join(name)}")
