@@ -57,8 +57,8 @@ def heston_call(
         out-of-the-money price is not controlled.
 
     The Feller condition is not needed. ``xi = 0`` (Black at the mean variance), ``kappa = 0`` and
-    ``rho = ±1`` are no special cases; where kappa and xi are both 0, xi is taken as 1e-8. No time or no
-    variance at all gives the intrinsic value of the forward, with derivative 0 in the variance.
+    ``rho = ±1`` are no special cases; where kappa and xi are both 0, xi is taken as 1e-8. Without
+    time or variance it is the intrinsic value of the forward, with derivative 0 in the variance.
 
     Raises:
         ValueError: spot or strike not positive; maturity, variance, kappa, theta or xi negative;
