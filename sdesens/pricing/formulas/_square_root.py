@@ -41,4 +41,4 @@ def exponents(
 
 def nonzero_xi(kappa: Tensor, xi: Tensor) -> Tensor:
     """``xi``, or at ``kappa = xi = 0``, where the formula is 0/0, so little more that none sees."""
-    return xi + torch.where((kappa == 0) & (xi == 0), SMALLEST_XI, 0.0)
+    return torch.where((kappa == 0) & (xi == 0), xi + SMALLEST_XI, xi)
