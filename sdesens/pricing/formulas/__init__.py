@@ -13,6 +13,11 @@ from sdesens.pricing.formulas.black import black_put as black_put
 from sdesens.pricing.formulas.black import cash_digital_call as cash_digital_call
 from sdesens.pricing.formulas.black import cash_digital_put as cash_digital_put
 from sdesens.pricing.formulas.black import forward_value as forward_value
+from sdesens.pricing.formulas.heston import heston_call as heston_call
+from sdesens.pricing.formulas.heston import heston_digital_call as heston_digital_call
+from sdesens.pricing.formulas.heston import heston_digital_put as heston_digital_put
+from sdesens.pricing.formulas.heston import heston_put as heston_put
+from sdesens.pricing.formulas.heston import variance_swap_rate as variance_swap_rate
 from sdesens.pricing.formulas.jumps import merton_call as merton_call
 from sdesens.pricing.formulas.jumps import merton_digital_call as merton_digital_call
 from sdesens.pricing.formulas.jumps import merton_digital_put as merton_digital_put
@@ -40,3 +45,5 @@ from sdesens.pricing.formulas.path import fixed_lookback_call as fixed_lookback_
 from sdesens.pricing.formulas.path import fixed_lookback_put as fixed_lookback_put
 from sdesens.pricing.formulas.path import floating_lookback_call as floating_lookback_call
 from sdesens.pricing.formulas.path import floating_lookback_put as floating_lookback_put
+from sdesens.pricing.formulas.rates import cir_bond as cir_bond
+from sdesens.pricing.formulas.rates import vasicek_bond as vasicek_bond

@@ -25,7 +25,7 @@ def bivariate_ndtr(h: Tensor, k: Tensor, rho: Tensor) -> Tensor:
     Source: Drezner and Wesolowsky, *On the computation of the bivariate normal integral*, J. Stat.
     Comput. Simul. 35 (1990), in the form of Genz, Stat. Comput. 14 (2004).
     """
-    sign = torch.where(rho < 0, -1.0, 1.0)
+    sign = torch.where(rho < 0, -torch.ones_like(rho), 1.0)
     edge = rho * sign >= 1
     lower = torch.log(torch.acos(torch.where(edge, 0.0, rho * sign)))
     width = (math.log(math.pi / 2) - lower).unsqueeze(-1)

@@ -85,29 +85,19 @@ def barrier_option(
     check_not_negative(maturity=T, sigma=vol)
     side = 1.0 if kind.startswith("down") else -1.0  # of the path, seen from the barrier
     sign = 1.0 if option == "call" else -1.0
-    b, s = (r - q) * T, vol * positive_sqrt(T)
-
-    touched = side * (S - H) <= 0
-    drifting = side * (S * torch.exp(b) - H) <= 0
-    limit = s < _SMALLEST
+    out = kind.endswith("out")
+    b, s, k = (r - q) * T, vol * positive_sqrt(T), torch.log(K / S)
+    limit, touched = s < _SMALLEST, side * (S - H) <= 0
     h = torch.where(touched, -side, torch.log(H / S))
     law = _Law(b, torch.where(limit, 1.0, s), h)
-    k = torch.log(K / S)
 
+    direct = _integral(law.direct, S, K, k, (h, side if out else -side), sign)
+    image = _integral(law.image, S, K, k, (h, side), sign)
     vanilla = _integral(law.direct, S, K, k, None, sign)
+    value = torch.where(touched, 0.0 if out else vanilla, direct - image if out else direct + image)
+    crossing = touched | (side * (S * torch.exp(b) - H) <= 0)
     forward = positive_part(sign * (S * torch.exp(b) - K))
-    if kind.endswith("out"):
-        alive = _integral(law.direct, S, K, k, (h, side), sign) - _integral(
-            law.image, S, K, k, (h, side), sign
-        )
-        value = torch.where(touched, 0.0, alive)
-        at_limit = torch.where(touched | drifting, 0.0, forward)
-    else:
-        alive = _integral(law.direct, S, K, k, (h, -side), sign) + _integral(
-            law.image, S, K, k, (h, side), sign
-        )
-        value = torch.where(touched, vanilla, alive)
-        at_limit = torch.where(touched | drifting, forward, 0.0)
+    at_limit = torch.where(crossing if out else ~crossing, 0.0, forward)
     return torch.exp(-r * T) * torch.where(limit, at_limit, value)
 
 

@@ -21,7 +21,7 @@ from sdesens.pricing.formulas import lognormal
 from sdesens.pricing.formulas._arguments import as_numbers, check_not_negative, check_positive
 from sdesens.sde import Number
 
-_MOST_JUMPS = 400.0  # in the mean: beyond it exp(mean) and the series grow out of float64
+_MOST_JUMPS = 400.0  # in the mean: beyond it exp(-mean) nears the end of float64
 _TERMS_TRANSFORMED = 200  # under torch.func, where the mean cannot be looked at
 
 
@@ -184,8 +184,8 @@ def _mixture(
     check_positive(spot=S, strike=K)
     check_not_negative(maturity=T, sigma=vol, intensity=lam, jump_std=delta)
     growth = mu + 0.5 * delta**2  # log of the mean of a jump's factor
-    n = torch.arange(_terms(lam * T, growth), dtype=torch.float64)
-    weights = _poisson(lam * T, n)
+    weights = _poisson(lam * T, _terms(lam * T, growth))
+    n = torch.arange(weights.shape[-1], dtype=torch.float64)
     forward = S * torch.exp((r - q) * T - lam * T * torch.expm1(growth))
     forwards = forward.unsqueeze(-1) * torch.exp(growth.unsqueeze(-1) * n)
     variance = (vol**2 * T).unsqueeze(-1) + n * (delta**2).unsqueeze(-1)
@@ -196,11 +196,14 @@ def _mixture(
     return torch.exp(-r * T), mixture
 
 
-def _poisson(mean: Tensor, n: Tensor) -> Tensor:
-    """``exp(-mean) mean^n / n!``, differentiable at 0."""
-    # n!^(1/n), so that the power does not overflow before it is divided.
-    root = torch.exp(torch.lgamma(n + 1) / n.clamp(min=1.0))
-    return torch.exp(-mean).unsqueeze(-1) * (mean.unsqueeze(-1) / root) ** n
+def _poisson(mean: Tensor, count: int) -> Tensor:
+    """``exp(-mean) mean^n / n!`` for ``n < count``, as products: a power has no second derivative
+    at 0 in torch.
+    """
+    weights = [torch.exp(-mean)]
+    for n in range(1, count):
+        weights.append(weights[-1] * mean / n)
+    return torch.stack(weights, dim=-1)
 
 
 def _terms(mean: Tensor, growth: Tensor) -> int:
