@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from sdesens.fused.program import Program
 from sdesens.fused.rules import Expressions, UnrecordableError, as_expressions
-from sdesens.fused.trace import Tracer, applied, check_size
+from sdesens.fused.trace import TooLargeError, Tracer, applied, check_size
 
 
 def record(
@@ -34,6 +34,8 @@ def record(
     """
     try:
         outputs = Tracer(program, _decompositions()).run(function, example, inputs)
+    except TooLargeError:
+        raise
     except Exception:  # an operation in place, a value asked for: by the long way, or refused there
         outputs = _by_graph(function, example, inputs, program)
     return [as_expressions(program, out).tolist() for out in outputs]

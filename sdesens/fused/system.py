@@ -17,8 +17,9 @@ from torch import Tensor
 from sdesens._parameters import Places, known_parameters
 from sdesens.fused.emit import Stepper
 from sdesens.fused.program import ONE, TIMES, ZERO, Program
-from sdesens.fused.record import check_size, record
+from sdesens.fused.record import record
 from sdesens.fused.rules import Expressions, UnrecordableError, expressions
+from sdesens.fused.trace import check_size
 
 Direction = tuple[str, int]  # ("x0", component), (parameter, entry) or ("maturity", 0)
 

@@ -39,10 +39,14 @@ _READING = {"_local_scalar_dense", "item", "is_nonzero", "equal", "allclose", "n
 _ASKING = {"is_same_size", "_has_same_storage_numel"}
 
 
+class TooLargeError(UnrecordableError):
+    """More operations than can be compiled in a reasonable time."""
+
+
 def check_size(program: Program) -> None:
-    """Raise :class:`UnrecordableError` if a program is too large to be compiled."""
+    """Raise :class:`TooLargeError` if a program is too large to be compiled."""
     if len(program) > MAX_NODES:
-        raise UnrecordableError(
+        raise TooLargeError(
             f"it takes more than {MAX_NODES} scalar operations a step, as large matrices and "
             f"derivatives in many parameters do"
         )

@@ -157,7 +157,7 @@ def test_a_dot_product_is_recorded_along_one_side_alone():
     ],
 )
 def test_what_cannot_be_written_in_scalars_is_refused_by_name(function, reason, monkeypatch):
-    monkeypatch.setattr("sdesens.fused.record.MAX_NODES", 500)
+    monkeypatch.setattr("sdesens.fused.trace.MAX_NODES", 500)
     with pytest.raises(UnrecordableError, match=reason):
         recorded(function)
 

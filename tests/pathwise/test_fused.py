@@ -156,7 +156,7 @@ def test_a_model_that_holds_a_number_for_each_sample_goes_through_torchsde():
 
 
 def test_derivatives_in_very_many_parameters_go_through_torchsde(monkeypatch):
-    monkeypatch.setattr("sdesens.fused.record.MAX_NODES", 400)
+    monkeypatch.setattr("sdesens.fused.trace.MAX_NODES", 400)
     monkeypatch.setattr(engine, "_engines", OrderedDict())
     model, x0 = NeuralSDE(2, 6), torch.ones(1, 2, dtype=torch.float64)
     with pytest.warns(UncompiledWarning, match="many parameters"):
