@@ -35,6 +35,14 @@ def test_the_fused_examples_have_their_shapes_and_errors(shown):
     assert result["value", "kappa"].stderr > 0
 
 
+def test_the_greeks_have_the_values_that_the_text_says(shown):
+    nag = shown["report"]
+    assert abs(nag["variance"].value - 53.0023) < 4 * nag["variance"].stderr < 0.6
+    assert abs(nag["xi"].value + 1.9804) < 4 * nag["xi"].stderr < 0.15
+    assert set(nag.estimators.values()) == {"conditional"}
+    assert set(shown["monthly"].estimators.values()) == {"one-step-survival"}
+
+
 def test_the_root_has_its_first_and_second_derivative(shown):
     a, y = shown["a"], shown["y"]
     (first,) = torch.autograd.grad((y**2).sum(), a, create_graph=True)

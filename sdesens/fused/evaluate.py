@@ -39,13 +39,14 @@ def evaluate_expressions(
 ) -> Tensor:
     """The values of expressions, ``(len(outputs),)``, in float64."""
     inputs = {"number": torch.tensor(program.numbers, dtype=torch.float64), **inputs}
-    values = _extended(program, program.needed(outputs), Level.PATH, _constants(), inputs)
+    constants = _constants(torch.float64)
+    values = _extended(program, program.needed(outputs), Level.PATH, constants, inputs)
     return torch.stack([values[e].double() for e in outputs])
 
 
-def _constants() -> Values:
-    """The expressions every program starts with."""
-    return {k: torch.tensor(v) for k, v in enumerate(_CONSTANTS.values())}
+def _constants(dtype: torch.dtype) -> Values:
+    """The expressions every program starts with; a choice between two has their dtype."""
+    return {k: torch.tensor(v, dtype=dtype) for k, v in enumerate(_CONSTANTS.values())}
 
 
 def _extended(
@@ -75,7 +76,7 @@ class _Block:
     ) -> None:
         self.stepper, self.run_, self.dtype, self.paths = stepper, run, dtype, paths
         self.program = stepper.program
-        self.shared = _constants()
+        self.shared = _constants(dtype)
         self.inputs = {"number": numbers, "parameter": run.parameters}
 
     def run(self, keep: list[int]) -> tuple[Tensor, Tensor]:

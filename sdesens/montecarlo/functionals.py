@@ -27,8 +27,8 @@ class Functional:
             first if omitted.
 
     Class attributes:
-        uses_law: whether it uses ``after.law``, the :class:`~sdesens.montecarlo.laws.StepLaw` of the
-            step, or steers its noise.
+        uses_law: whether it uses ``after.law``, the law of the step
+            (:class:`~sdesens.montecarlo.laws.StepLaw`), or steers its noise.
         normals: how many standard normal numbers of its own it takes a step, ``after.normals``
             of shape ``(P, normals)``.
     """

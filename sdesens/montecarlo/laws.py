@@ -14,7 +14,9 @@ from sdesens.sde import SDE
 
 @dataclass(frozen=True)
 class StepLaw:
-    """Log-normal or normal: ``location exp(stdev z)``, or ``location + stdev z``, z standard normal.
+    """Log-normal or normal: ``location exp(stdev z)``, or ``location + stdev z``.
+
+    z is a standard normal number.
 
     Attributes:
         location: where the component comes to with ``z = 0``, ``(P,)``.
@@ -54,7 +56,7 @@ class Conditioning:
         unit = torch.zeros_like(noise[:1])
         unit[:, self.channel] = 1.0
         centre = noise * (1.0 - unit)
-        after, slope = torch.func.jvp(step, (centre,), (unit.expand_as(noise),))
+        after, slope = torch.func.jvp(step, (centre,), (unit.expand_as(noise),))[:2]
         location, stdev = after[:, self.column], slope[:, self.column]
         return StepLaw(location, stdev / location if self.lognormal else stdev, self.lognormal)
 

@@ -42,8 +42,8 @@ def check_lipschitz(scenario: Scenario, seed: int) -> None:
         if abs(gap.mean()) > ERRORS * error + 1e-6 * scale:
             raise NotLipschitzError(
                 f"the payoff is called Lipschitz and is not: moving {what} by {BUMP / 2:.0%} on "
-                f"the same noise changes its mean by {narrow.mean().item():.6g} per 100%, where the "
-                f"pathwise derivative says {slope.mean().item():.6g}; they differ by "
+                f"the same noise changes its mean by {narrow.mean().item():.6g} per 100%, where "
+                f"the pathwise derivative says {slope.mean().item():.6g}; they differ by "
                 f"{abs(gap.mean() / error).item():.0f} standard errors. It jumps somewhere, and "
                 f"the pathwise derivative misses that. Pass lipschitz=False to payoff()."
             )

@@ -48,8 +48,8 @@ def differentiated(motion: Motion, inner: Sequence[Direction], push: Push | None
     .. math:: π' = π + λ (u · z - \operatorname{div}_z u).
 
     Then the derivative of E f is that of the mean of :math:`f π + f_X Y + f_θ`, exactly so for the
-    discrete path, and where Y = 0 wherever f is rough, f need not be smooth. λ = 1 throughout is the
-    likelihood ratio of each step; λ = 1 / (steps left) that of Bismut, Elworthy and Li.
+    discrete path, and where Y = 0 wherever f is rough, f need not be smooth. λ = 1 throughout is
+    the likelihood ratio of each step; λ = 1 / (steps left) that of Bismut, Elworthy and Li.
 
     The flags of the motion are followed by λ and the rates of start, end and width of the step in
     the maturity.
@@ -208,7 +208,7 @@ def _pushed(
     u, (along, columns) = solved(noise)
     gain = torch.zeros_like(u[:, 0])
     for k, (c, unit) in enumerate(zip(push.channels, units, strict=True)):
-        _, slope, _ = torch.func.jvp(solved, (noise,), (unit,), has_aux=True)
+        slope = torch.func.jvp(solved, (noise,), (unit,), has_aux=True)[1]
         gain = gain + u[:, k] * noise[:, c] - slope[:, k]
     pushed = along - share * (columns * u[:, None, :]).sum(2)
     entries = list(pushed.unbind(1))
