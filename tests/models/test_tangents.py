@@ -58,7 +58,9 @@ def test_closed_form_tangents_are_those_of_forward_mode(name, sign):
             closed = getattr(model, f"{function}_tangent")(t, y, dy, *extra, **tangents)
             torch.testing.assert_close(closed, exact, rtol=1e-12, atol=1e-12)
             if wrt is None:
-                stacked = getattr(model, f"{function}_tangent")(t, y, torch.stack([dy, 2 * dy]), *extra)
+                stacked = getattr(model, f"{function}_tangent")(
+                    t, y, torch.stack([dy, 2 * dy]), *extra
+                )
                 assert_close(stacked[1], 2 * closed, 1e-12 * (1 + closed.abs().max().item()))
 
 
