@@ -110,9 +110,10 @@ def test_the_law_of_several_assets_is_lognormal_with_the_correlations():
     units = torch.cat([torch.zeros(3, 1), torch.eye(3)], dim=1).double()[None]
     logs = (walk(model, "exact", x0, units, 2.0) / number(x0)).log()
     loads = logs[1:] - logs[0]
-    sigma = model.sigma.detach()
-    assert_close(loads.T @ loads, 2.0 * torch.outer(sigma, sigma) * model.correlation, 1e-14)
-    assert_close(logs[0], 2.0 * (0.05 - model.dividend - sigma**2 / 2).detach(), 1e-14)
+    sigma, dividend = number([0.2, 0.3, 0.4]), number([0.0, 0.01, 0.02])
+    matrix = number([[1.0, 0.5, 0.1], [0.5, 1.0, -0.2], [0.1, -0.2, 1.0]])
+    assert_close(loads.T @ loads, 2.0 * torch.outer(sigma, sigma) * matrix, 1e-14)
+    assert_close(logs[0], 2.0 * (0.05 - dividend - sigma**2 / 2), 1e-14)
 
 
 def test_without_correlation_each_asset_is_its_own_black_scholes():

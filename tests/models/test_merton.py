@@ -4,22 +4,25 @@ Seeds are fixed. A comparison fails beyond 4 standard errors, which one in 16,00
 """
 
 import math
+from statistics import NormalDist
 
 import pytest
 import scipy.stats
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from sdesens import SDE, montecarlo
+from sdesens._parameters import replaced
 from sdesens.errors import UnsupportedError
 from sdesens.models import BlackScholes, MertonJumpDiffusion
 from sdesens.models.merton import poisson_count
-from tests.models.zoo import MODELS, Inputs, assert_mean, assert_variance, draw, number, walk
+from tests.models.zoo import MODELS, Inputs, assert_mean, assert_variance, draw, number, step, walk
 
 BASE = {"rate": 0.05, "sigma": 0.2, "intensity": 0.75, "jump_mean": -0.1, "jump_std": 0.15}
 
 
 def bs_call(S, K, r, sigma, T):
-    N = scipy.stats.norm.cdf
+    N = NormalDist().cdf
     d1 = (math.log(S / K) + (r + sigma**2 / 2) * T) / (sigma * math.sqrt(T))
     return S * N(d1) - K * math.exp(-r * T) * N(d1 - sigma * math.sqrt(T))
 
@@ -32,7 +35,7 @@ def merton_call(S=100.0, T=1.0, rate=0.05, sigma=0.2, intensity=0.75, jump_mean=
     for n in range(60):
         r = rate - intensity * k + n * (jump_mean + jump_std**2 / 2) / T
         vol = math.sqrt(sigma**2 + n * jump_std**2 / T)
-        weight = scipy.stats.poisson.pmf(n, intensity * T)
+        weight = math.exp(-intensity * T) * (intensity * T) ** n / math.factorial(n)
         total += weight * math.exp((r - rate) * T) * bs_call(S, 100.0, r, vol, T)
     return total
 
@@ -72,7 +75,7 @@ def test_the_likelihood_has_the_derivatives_of_the_probability_over_it():
     z = draw(model, "exact", 3, 500, seed=1)
     inputs = Inputs(model, "exact", [100.0, 1.0], z)
     rate, T = inputs.labels.index("intensity"), inputs.labels.index("maturity")
-    n = sum(poisson_count(number(0.25), row[1]) for row in z)
+    n = torch.stack([poisson_count(number(0.25), row[1]) for row in z]).sum(0)
     assert n.max() > 2
     assert (inputs(inputs.at)[:, 1] == 1).all()
     in_rate, in_time = n / 0.75 - 1, n - 0.75
@@ -84,7 +87,7 @@ def test_the_likelihood_has_the_derivatives_of_the_probability_over_it():
         (T, T): in_time**2 - n,
     }
     for key, value in right.items():
-        found = inputs.along(*key, inputs.at) if len(key) == 1 else inputs.twice(*key)
+        found = inputs.along(key[0], inputs.at) if len(key) == 1 else inputs.twice(key[0], key[1])
         assert (found[:, 1] - value).abs().max() < 1e-12
     rest = set(range(len(inputs.labels))) - {rate, T, 1}
     assert not any(inputs.along(k, inputs.at)[:, 1].any() for k in rest)
@@ -99,6 +102,28 @@ def test_the_likelihood_has_these_derivatives_in_reverse_mode_too():
     (second,) = torch.autograd.grad(first[k], at)
     assert abs(first[k] - inputs.along(k, inputs.at)[:, 1].sum()) < 1e-10
     assert abs(second[k] - inputs.twice(k, k)[:, 1].sum()) < 1e-10
+
+
+def test_the_derivatives_of_the_likelihood_are_recorded_as_they_are():
+    """A recording that took ``detach`` for the tensor itself would lose the score."""
+    model, z = MertonJumpDiffusion(**BASE), number([[0.3], [1.9], [0.5]])
+    one, y = torch.ones((), dtype=torch.float64), number([[100.0, 1.0]])
+
+    def likelihood(intensity):
+        with replaced(model, {"intensity": intensity}):
+            return step(model, "exact", number(0.5), z, y)[0, 1]
+
+    def first(intensity):
+        return torch.func.jvp(likelihood, (intensity,), (one,))[1]
+
+    def both(intensity):
+        return torch.stack(torch.func.jvp(first, (intensity,), (one,)))
+
+    recorded = make_fx(torch.func.functionalize(both))(number(0.6))
+    n = poisson_count(number(0.45), z[1]).item()
+    assert n == poisson_count(number(0.3), z[1]).item() == 2
+    right = [n / 0.9 - 0.5, (n / 0.9 - 0.5) ** 2 - n / 0.81]
+    assert (recorded(number(0.9)) - number(right)).abs().max() < 1e-14
 
 
 @pytest.mark.parametrize("mean", [1e-6, 0.02, 0.5, 1.0])

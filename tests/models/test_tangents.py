@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import sdesens
+from sdesens._parameters import Places
 from sdesens.errors import UnsupportedError
 from sdesens.models import (
     CEV,
@@ -42,7 +43,7 @@ def test_closed_form_tangents_are_those_of_forward_mode(name, sign):
     def at(function, *tensors):
         state, *parameters = tensors
         held = dict(zip(values, parameters, strict=True))
-        with sdesens._parameters.Places(model, list(values)).holding(held):
+        with Places(model, list(values)).holding(held):
             return getattr(model, function)(t, state)
 
     for wrt in (None, *values):
@@ -145,7 +146,7 @@ def test_a_constructor_names_the_argument_that_does_not_fit(message):
 @pytest.mark.parametrize("mode", ["vjp", "jvp", "tangent", "auto"])
 def test_a_model_that_jumps_is_refused_by_every_solver(mode):
     model, x0 = MODELS["merton"]
-    with pytest.raises(UnsupportedError, match="Merton.*no drift.*scheme='exact'"):
+    with pytest.raises(UnsupportedError, match=r"Merton.*no drift.*scheme='exact'"):
         sdesens.sensitivities(model, number([x0]), [0.0, 1.0], dt=0.5, mode=mode)
-    with pytest.raises(UnsupportedError, match="Merton.*no drift.*scheme='exact'"):
+    with pytest.raises(UnsupportedError, match=r"Merton.*no drift.*scheme='exact'"):
         sdesens.sensitivities(model, number([x0]), [0.0, 1.0], dt=0.5, mode=mode, method="euler")
