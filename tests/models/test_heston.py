@@ -48,7 +48,7 @@ def test_price_and_delta_are_those_published(name):
 )
 def test_the_discounted_spot_is_a_martingale_however_wide_the_step(xi, rho, steps):
     model = Heston(0.03, 1.5, 0.04, xi, rho, 0.01)
-    end = walk(model, "qe", [100.0, 0.04], draw(model, "qe", steps, 200_000, seed=2))
+    end = walk(model, "qe", [100.0, 0.04], draw(model, "qe", steps, 100_000, seed=2))
     assert_mean(end[:, 0] * math.exp(-0.02), 100.0)
 
 

@@ -145,7 +145,7 @@ def test_the_logarithm_has_the_mean_and_variance_of_the_law_in_one_step_or_many(
     mean = 0.04 - 0.02 - 0.9 * k - 0.9 * 0.1
     variance = 0.04 + 0.9 * (0.1**2 + 0.15**2)
     for steps in (1, 6):
-        end = walk(model, "exact", [100.0, 1.0], draw(model, "exact", steps, 200_000, seed=2))
+        end = walk(model, "exact", [100.0, 1.0], draw(model, "exact", steps, 100_000, seed=2))
         log = (end[:, 0] / 100).log()
         assert_mean(log, mean)
         assert_variance(log, mean, variance)

@@ -12,7 +12,7 @@ import torch
 from sdesens.models import CEV, CIR, SABR
 from tests.models.zoo import MODELS, Inputs, assert_mean, assert_variance, draw, walk
 
-PATHS = 200_000
+PATHS = 100_000
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_cev_prices_are_those_of_the_noncentral_chi_square_law():
     law = scipy.stats.ncx2
     price = S * law.sf(y, 2 + 1 / (1 - beta), x) - K * law.cdf(x, 1 / (1 - beta), y)
     model = CEV(0.0, sigma, beta)
-    end = walk(model, "absorbed", [S], draw(model, "absorbed", 64, 100_000, seed=6), T)[:, 0]
+    end = walk(model, "absorbed", [S], draw(model, "absorbed", 64, 50_000, seed=6), T)[:, 0]
     assert_mean(torch.relu(end - K), float(price))
 
 

@@ -87,7 +87,13 @@ def step(model: SDE, scheme: str, dt: Tensor, z: Tensor, y: Tensor) -> Tensor:
 
 
 def walk(model: SDE, scheme: str, x0: Any, z: Tensor, maturity: Any = 1.0) -> Tensor:
-    """The end ``(P, d)`` of paths from ``x0 (d,)`` on the normals ``z (steps, m, P)``."""
+    """The end ``(P, d)`` of paths from ``x0 (d,)`` on ``z (steps, m, P)``, without a graph."""
+    with torch.no_grad():
+        return traced_walk(model, scheme, x0, z, maturity)
+
+
+def traced_walk(model: SDE, scheme: str, x0: Any, z: Tensor, maturity: Any = 1.0) -> Tensor:
+    """:func:`walk`, differentiable in everything."""
     y = torch.as_tensor(x0, dtype=torch.float64).expand(z.shape[-1], -1)
     dt = torch.as_tensor(maturity, dtype=torch.float64) / z.shape[0]
     for normals in z:
@@ -115,7 +121,7 @@ class Inputs:
             for (name, like), part in zip(self.named.items(), parameters, strict=True)
         }
         with Places(self.model, list(values)).holding(values):
-            return walk(self.model, self.scheme, x0, self.z, maturity[0])
+            return traced_walk(self.model, self.scheme, x0, self.z, maturity[0])
 
     def along(self, k: int, at: Tensor) -> Tensor:
         """The derivative in entry ``k``."""
