@@ -12,7 +12,7 @@ from sdesens.sde import SDE, Number
 
 
 class BlackScholes(SDE):
-    r"""``dS = (r - q) S dt + sigma S dW``: a spot of constant volatility, as it is priced.
+    r"""``dS = (r - q) S dt + sigma S dW``: a spot of constant volatility.
 
     Args:
         rate: risk-free rate r, 1 / year.

@@ -38,10 +38,10 @@ class Heston(SDE):
         S' = S \exp\bigl((r - q) dt + K_0 + K_1 v + K_2 v' + \sqrt{K_3 v + K_4 v'} Z_0\bigr)
 
     with the central weights ``gamma_1 = gamma_2 = 1/2`` and the ``K_0`` that makes the discounted
-    spot a martingale exactly (section 4 there). Where that does not exist, which takes a positive
-    ``rho`` and a step too wide for ``xi``, it is the plain ``K_0 = -rho kappa theta dt / xi``. What
-    is ``0 / 0`` at ``xi = 0`` is written without the division, so deterministic variance is a value
-    like others.
+    spot a martingale exactly (section 4 there). Where that does not exist, which takes a step as
+    wide as ``kappa dt > 0.4`` and ``rho xi dt`` near 2 or above, it is the plain
+    ``K_0 = -rho kappa theta dt / xi``. What is ``0 / 0`` at ``xi = 0`` is written without the
+    division, so deterministic variance is a value like others.
 
     **Do not average derivatives by Euler.** The root is that of ``max(v, 0)`` with derivative 0 at
     and below zero, and the derivative of one Euler step near ``v = 0`` is like ``1 / sqrt(v)``:
@@ -112,7 +112,8 @@ class Heston(SDE):
         kappa, theta, xi, rho = self.kappa, self.theta, self.xi, self.rho
         step = QuadraticExponential(kappa, theta, xi, dt, normals[1], variance)
         v, new = variance, step.value
-        K3 = 0.5 * dt * (1 - rho**2)  # and K4
+        half, rest = (0.5 * dt).sqrt(), (1 - rho**2).sqrt()
+        K3 = (half * rest) ** 2  # and K4
         # xi K2, and xi (K2 + K4 / 2), the exponent of v' in the expectation that corrects.
         k2 = rho * (1 + 0.5 * kappa * dt) - 0.25 * xi * dt
         k = k2 + 0.5 * xi * K3
@@ -139,7 +140,8 @@ class Heston(SDE):
             - rho * kappa * theta * dt / some_xi
         )
         exponent = torch.where(exists, corrected, plain) + (self.rate - self.dividend) * dt
-        return spot * torch.exp(exponent + K3.sqrt() * positive_sqrt(v + new) * normals[0]), new
+        spread = half * rest * positive_sqrt(v + new)
+        return spot * torch.exp(exponent + spread * normals[0]), new
 
     def drift_tangent(
         self,

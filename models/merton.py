@@ -11,7 +11,7 @@ from torch import Tensor
 from sdesens.models._functions import check_number, normal_tail
 from sdesens.sde import SDE, Number
 
-MOST_JUMPS = 14  # in a step; more have probability below 3e-13 for a mean of at most 1
+MOST_JUMPS = 14  # in a step; more have probability below 4e-13 for a mean of at most 1
 
 
 class MertonJumpDiffusion(SDE):
@@ -39,7 +39,7 @@ class MertonJumpDiffusion(SDE):
 
     Schemes: ``"exact"``, on three normals a step: diffusion, number of jumps, and their sum. The
     number comes from the inverse of its distribution, cut at 14 jumps a step, which leaves out less
-    than 3e-13 for the ``λ dt <= 1`` that is required. (In float32 the tail of the count is as fine
+    than 4e-13 for the ``λ dt <= 1`` that is required. (In float32 the tail of the count is as fine
     as the normal numbers, whose largest are near 6.7.) There is no drift and diffusion: solvers
     would silently leave the jumps out, and are refused.
 
@@ -131,14 +131,15 @@ class MertonJumpDiffusion(SDE):
 def poisson_count(mean: Tensor, z: Tensor) -> Tensor:
     """The Poisson number of this mean that is as far out in its distribution as the normal ``z``.
 
-    At most :data:`MOST_JUMPS`. The probabilities are summed from the far end, since ``1 - F`` has
-    no digits left there.
+    At most :data:`MOST_JUMPS`. The probabilities are summed from far out, since ``1 - F`` has no
+    digits left there.
     """
     probabilities = [torch.exp(-mean)]
-    for k in range(1, MOST_JUMPS + 1):
+    for k in range(1, 2 * MOST_JUMPS):
         probabilities.append(probabilities[-1] * mean / k)
     tail, beyond, count = normal_tail(z), torch.zeros_like(mean), torch.zeros_like(z)
-    for p in reversed(probabilities[1:]):
-        beyond = beyond + p
-        count = count + (tail < beyond).to(z.dtype)
+    for k in range(len(probabilities) - 1, 0, -1):
+        beyond = beyond + probabilities[k]
+        if k <= MOST_JUMPS:
+            count = count + (tail < beyond).to(z.dtype)
     return count

@@ -11,7 +11,7 @@ from torch import Tensor
 from sdesens.models._functions import check_number, check_range
 from sdesens.sde import SDE, Number, column
 
-_ROUNDING = 1e-12  # a pivot or an eigenvalue of a correlation matrix below this is zero
+_ROUNDING = 1e-12  # of a pivot or an eigenvalue in float64, from entries written in decimals
 
 
 class MultiAssetBlackScholes(SDE):
@@ -81,7 +81,7 @@ class MultiAssetBlackScholes(SDE):
         check_range("sigma", self.sigma, 0)
         check_range("correlation", self.rho, -1, 1)
         check_range("dividend", self.dividend)
-        lowest = self._lowest_eigenvalue()
+        lowest = torch.linalg.eigvalsh(self.correlation.double().cpu())[0].item()
         if lowest < -_tolerance(self.rho):
             raise ValueError(
                 f"correlation must be positive semi-definite, got a matrix whose lowest "
@@ -102,7 +102,7 @@ class MultiAssetBlackScholes(SDE):
     @property
     def is_singular(self) -> bool:
         """Whether the correlation matrix is singular: then nothing has a derivative in ``rho``."""
-        return self._lowest_eigenvalue() <= _tolerance(self.rho)
+        return bool((self.cholesky().detach().diagonal() == 0).any())
 
     def cholesky(self, drho: Tensor | None = None) -> Tensor:
         """The lower triangle L with ``L L^T`` the correlation matrix, ``(n, n)``.
@@ -126,7 +126,7 @@ class MultiAssetBlackScholes(SDE):
             for k in range(j):
                 pivot = pivot - L[j][k] ** 2
                 dpivot = dpivot - 2 * L[j][k] * D[j][k]
-            positive = pivot > _ROUNDING
+            positive = pivot > _tolerance(rho)
             # Without the floor a singular matrix would give the root of a rounding error. The root
             # of the 0 that is left has no derivative, and says so: NaN, which no mean hides.
             L[j][j] = pivot.where(positive, 0.0).sqrt()
@@ -193,9 +193,6 @@ class MultiAssetBlackScholes(SDE):
             out = out + _channels(column(self.sigma) * spots, self.cholesky(rho))
         return out
 
-    def _lowest_eigenvalue(self) -> float:
-        return torch.linalg.eigvalsh(self.correlation.double().cpu())[0].item()
-
 
 def _channels(sizes: Tensor, lower: Tensor) -> Tensor:
     """Sizes ``(..., n, P)`` spread over channels, ``(..., n, m, P)``."""
@@ -203,7 +200,7 @@ def _channels(sizes: Tensor, lower: Tensor) -> Tensor:
 
 
 def _tolerance(rho: Tensor) -> float:
-    """How far an eigenvalue of a singular matrix may be from 0 by the rounding of its entries."""
+    """How far a pivot or eigenvalue that is 0 may come out from it, by the rounding of entries."""
     return max(_ROUNDING, 8 * torch.finfo(rho.dtype).eps)
 
 
