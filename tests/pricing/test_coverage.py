@@ -16,7 +16,7 @@ from sdesens.models import BlackScholes, Heston, MertonJumpDiffusion, MultiAsset
 from sdesens.montecarlo import Estimate
 from sdesens.montecarlo.job import Job
 from sdesens.montecarlo.moments import merge_all
-from sdesens.pricing import Asian, Barrier, Call, Digital, Exchange, Forward, Payoff
+from sdesens.pricing import Asian, Barrier, Call, Digital, Exchange, Forward, Payoff, greeks
 from sdesens.pricing.control import Control, with_controls
 from sdesens.pricing.estimators import plan
 from sdesens.pricing.estimators.motions import antithetic as in_pairs
@@ -147,6 +147,16 @@ def test_deviations_of_40_seeds_are_those_of_the_standard_error(name):
     for key, z in deviations(SETTINGS[name], 40).items():
         assert int((z.abs() < 1.95996).sum()) >= 33, key
         assert 16.9 < float((z**2).sum()) < 76.1, key
+
+
+def test_the_runs_of_many_seeds_are_those_of_greeks():
+    setting = SETTINGS["control, antithetic"]
+    report = greeks(
+        setting.model, setting.payoff, setting.x0, paths=4000, steps=setting.steps, seed=5,
+        wrt=setting.wrt, estimator=setting.estimator, antithetic=True, control=setting.controls,
+    )  # fmt: skip
+    found = estimates(setting, [(4, 2000), (5, 4000)])
+    assert {name: values[1] for name, values in found.items()} == report.entries
 
 
 SIZES = {
