@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
 from sdesens.autodiff import positive_sqrt
 from sdesens.models._functions import check_number
 from sdesens.models._quadratic_exponential import QuadraticExponential
+from sdesens.pricing.formulas import cir_bond
+from sdesens.pricing.payoffs import ZeroCouponBond
 from sdesens.sde import SDE, Number
 
 
@@ -37,6 +40,8 @@ class CIR(SDE):
     Facts: ``E[r_t] = theta + exp(-kappa t) (r_0 - theta)`` and ``E[dr_t/dr_0] = exp(-kappa t)``,
     for ``"qe"`` too; the variance is ``xi² B (r_0 exp(-kappa t) + kappa theta B / 2)`` with
     ``B = (1 - exp(-kappa t)) / kappa``.
+
+    Closed forms: zero-coupon bonds.
 
     Source: Cox, Ingersoll and Ross, *A theory of the term structure of interest rates*,
     Econometrica 53 (1985).
@@ -107,3 +112,9 @@ class CIR(SDE):
         root = positive_sqrt(rate)
         out = self.xi * (0.5 * drate / root).where(rate > 0, 0.0)
         return out if xi is None else out + xi * root
+
+    def closed_form(self, payoff: Any, x0: Tensor, maturity: Tensor) -> Tensor | None:
+        """Of a zero-coupon bond."""
+        if type(payoff) is not ZeroCouponBond:
+            return None
+        return cir_bond(x0[0], self.kappa, self.theta, self.xi, maturity)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sdesens.autodiff import positive_sqrt
+from sdesens.models._european import Formulas, european_value
 from sdesens.models._functions import check_number
 from sdesens.models._quadratic_exponential import QuadraticExponential
+from sdesens.pricing import formulas
 from sdesens.sde import SDE, Number
+
+_EUROPEAN = Formulas(
+    formulas.heston_call,
+    formulas.heston_put,
+    formulas.heston_digital_call,
+    formulas.heston_digital_put,
+)
 
 
 class Heston(SDE):
@@ -54,6 +64,8 @@ class Heston(SDE):
         ValueError: if a parameter is not one finite number or out of its range.
 
     Facts: ``dS_t/dS_0 = S_t / S_0`` and ``dv_t/dS_0 = 0``, by every scheme.
+
+    Closed forms: calls, puts, forwards, digitals, by an integral of the characteristic function.
 
     Sources: Heston, *A closed-form solution for options with stochastic volatility*, Rev. Financ.
     Stud. 6 (1993); Andersen, *Simple and efficient simulation of the Heston stochastic volatility
@@ -199,3 +211,12 @@ class Heston(SDE):
                 second - self.xi * self.rho / rest * rho * root,
             )
         return (droot * spot + root * dspot, 0.0), (first, second)
+
+    def closed_form(self, payoff: Any, x0: Tensor, maturity: Tensor) -> Tensor | None:
+        """Of European payoffs of the spot."""
+        if payoff.of not in (None, "spot"):
+            return None
+        return european_value(
+            payoff, _EUROPEAN, x0[0], maturity, self.rate, x0[1], self.kappa, self.theta, self.xi,
+            self.rho, dividend=self.dividend,
+        )  # fmt: skip

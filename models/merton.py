@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from sdesens.models._european import Formulas, european_value
 from sdesens.models._functions import check_number, normal_tail
+from sdesens.pricing import formulas
 from sdesens.sde import SDE, Number
 
 MOST_JUMPS = 14  # in a step; more have probability below 4e-13 for a mean of at most 1
+
+_EUROPEAN = Formulas(
+    formulas.merton_call,
+    formulas.merton_put,
+    formulas.merton_digital_call,
+    formulas.merton_digital_put,
+)
 
 
 class MertonJumpDiffusion(SDE):
@@ -48,8 +58,10 @@ class MertonJumpDiffusion(SDE):
             ``λ dt > 1``.
         UnsupportedError: for a solver of torchsde, and in :func:`sdesens.sensitivities`.
 
-    Facts: ``dS_t/dS_0 = S_t / S_0``. The price of a European option is the mean of Black-Scholes
-    prices over the Poisson number of jumps.
+    Facts: ``dS_t/dS_0 = S_t / S_0``.
+
+    Closed forms: calls, puts, forwards, digitals; the price of a European option is the mean of
+    Black-Scholes prices over the Poisson number of jumps.
 
     Source: Merton, *Option pricing when underlying stock returns are discontinuous*, J. Financ.
     Econ. 3 (1976). For the score: Glasserman, *Monte Carlo Methods in Financial Engineering*,
@@ -126,6 +138,15 @@ class MertonJumpDiffusion(SDE):
         quotient = expected / expected.detach()
         score = jumps * torch.log(quotient) - expected.detach() * (quotient - 1)
         return spot * torch.exp(moved), likelihood * torch.exp(score)
+
+    def closed_form(self, payoff: Any, x0: Tensor, maturity: Tensor) -> Tensor | None:
+        """Of European payoffs of the spot."""
+        if payoff.of not in (None, "spot"):
+            return None
+        return european_value(
+            payoff, _EUROPEAN, x0[0], maturity, self.rate, self.sigma, self.intensity,
+            self.jump_mean, self.jump_std, dividend=self.dividend,
+        )  # fmt: skip
 
 
 def poisson_count(mean: Tensor, z: Tensor) -> Tensor:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sdesens.models._functions import check_number, check_range
+from sdesens.pricing.formulas import best_of_call, exchange_option, worst_of_call
+from sdesens.pricing.payoffs import BestOf, Exchange, WorstOf
 from sdesens.sde import SDE, Number, column
 
 _ROUNDING = 1e-12  # of a pivot or an eigenvalue in float64, from entries written in decimals
@@ -36,6 +39,9 @@ class MultiAssetBlackScholes(SDE):
             those of no matrix that is positive semi-definite.
 
     Facts: ``dS_t^i/dS_0^j`` is ``S_t^i / S_0^i`` for ``i = j`` and 0 otherwise, by Euler too.
+
+    Closed forms: options to exchange one asset for another; of two assets, calls on the better and
+    the worse.
 
     Source: Glasserman, *Monte Carlo Methods in Financial Engineering*, 2003, section 3.2.3.
 
@@ -192,6 +198,28 @@ class MultiAssetBlackScholes(SDE):
         if rho is not None:
             out = out + _channels(column(self.sigma) * spots, self.cholesky(rho))
         return out
+
+    def closed_form(self, payoff: Any, x0: Tensor, maturity: Tensor) -> Tensor | None:
+        """Of exchange options, and of calls on the better or worse of two assets."""
+        kind, n = type(payoff), self.sigma.numel()
+        if payoff.of not in (None, "spots"):
+            return None
+        if kind is Exchange:
+            i, j = payoff.receive, payoff.deliver
+            return exchange_option(x0[i], x0[j], maturity, *self._pair(i, j))
+        if kind not in (BestOf, WorstOf) or n != 2 or payoff.option != "call":
+            return None
+        if payoff.strike <= 0:
+            return None
+        formula = best_of_call if kind is BestOf else worst_of_call
+        return formula(x0[0], x0[1], payoff.strike, maturity, self.rate, *self._pair(0, 1))
+
+    def _pair(self, i: int, j: int) -> list[Tensor]:
+        """Volatilities of assets i and j, their correlation, and their dividend yields."""
+        n = self.sigma.numel()
+        rho = self.rho[list(combinations(range(n), 2)).index((min(i, j), max(i, j)))]
+        q = self.dividend.expand(n)
+        return [self.sigma[i], self.sigma[j], rho, q[i], q[j]]
 
 
 def _channels(sizes: Tensor, lower: Tensor) -> Tensor:

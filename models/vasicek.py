@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sdesens.models._functions import check_number, gaussian_step
+from sdesens.pricing.formulas import vasicek_bond
+from sdesens.pricing.payoffs import ZeroCouponBond
 from sdesens.sde import SDE, Number
 
 
@@ -29,6 +32,8 @@ class Vasicek(SDE):
 
     Facts: ``dr_t/dr_0 = exp(-kappa t)``, by Euler ``(1 - kappa dt)^k``; ``r_t`` is normal with mean
     ``mean + exp(-kappa t) (r_0 - mean)`` and variance ``sigma² (1 - exp(-2 kappa t)) / (2 kappa)``.
+
+    Closed forms: zero-coupon bonds, for ``kappa`` of at least 0.
 
     Source: Vasicek, *An equilibrium characterization of the term structure*, J. Financ. Econ. 5
     (1977).
@@ -99,3 +104,9 @@ class Vasicek(SDE):
     ) -> Tensor:
         """``dsigma``."""
         return torch.zeros_like(drate) if sigma is None else sigma + torch.zeros_like(drate)
+
+    def closed_form(self, payoff: Any, x0: Tensor, maturity: Tensor) -> Tensor | None:
+        """Of a zero-coupon bond."""
+        if type(payoff) is not ZeroCouponBond or self.kappa < 0:
+            return None
+        return vasicek_bond(x0[0], self.kappa, self.mean, self.sigma, maturity)

@@ -80,6 +80,13 @@ class SDE(nn.Module):
     parameter, in its shape. Without closed forms (or with ``drift_tangent = None``) the exact
     forward-mode derivative is taken. A closed form is held against it once before it is used.
 
+    A model that knows values of payoffs may say so by ``closed_form(payoff, x0, maturity)``: the
+    discounted value of a :class:`~sdesens.pricing.Payoff`, a float64 number, or None where it does
+    not know it. ``x0`` is ``(d,)``, and ``maturity`` a scalar that stands for the payoff's, whose
+    dates move along in proportion. It is differentiated, any number of times, in both, in the
+    model's parameters and in those of the payoff; :func:`sdesens.pricing.closed_form_greeks` and
+    control variates use it.
+
     Example:
         >>> import torch, sdesens
         >>> class Vasicek(sdesens.SDE):
@@ -157,6 +164,10 @@ class SDE(nn.Module):
 
         Asked before a model that runs by its schemes alone is run. Here all widths are fine.
         """
+
+    def closed_form(self, payoff: Any, x0: Tensor, maturity: Tensor) -> Tensor | None:
+        """The value of ``payoff`` from ``x0``, or None where it is not known. Here it never is."""
+        return None
 
     def has_closed_form_tangent(self, parameters: Sequence[str] = ()) -> bool:
         """Whether both closed forms are there and take a tangent of each of ``parameters``."""
