@@ -136,7 +136,20 @@ def _push(scenario: Scenario) -> Push | str:
             f"no weight: {inputs} noise inputs a step for {d} components of "
             f"{type(scenario.model).__name__}; there must be as many."
         )
-    return Push(list(range(d)), list(range(d)))
+    return _pivoted(_slopes(scenario, Push(list(range(d)), list(range(d)))))
+
+
+def _pivoted(slopes: Tensor) -> Push:
+    """All rows, each with a channel that moves it at the start: elimination divides by that."""
+    left, channels = slopes.clone(), []
+    for row in range(len(slopes)):
+        size = left[row].abs()
+        size[channels] = -1.0
+        channels.append(int(size.argmax()))
+        pivot = left[row, channels[-1]]
+        if pivot != 0:
+            left = left - left[:, channels[-1:]] / pivot * left[[row]]
+    return Push(list(range(len(slopes))), channels)
 
 
 def _noise_inputs(scenario: Scenario) -> int:
