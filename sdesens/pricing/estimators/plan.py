@@ -14,6 +14,7 @@ from sdesens.montecarlo.simulation import Clock
 from sdesens.pricing.estimators.bases import (
     Base,
     conditional,
+    is_frozen,
     is_mixture,
     plain,
     surviving,
@@ -81,7 +82,8 @@ def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> s
     """
     payoff, contract = scenario.payoff, any(n.startswith("payoff.") for n, _ in directions)
     averaged = not why_not_conditional(scenario)
-    if isinstance(payoff, Barrier) and payoff.dates is not None and scenario.conditioning:
+    steered = scenario.conditioning and not is_frozen(scenario)
+    if isinstance(payoff, Barrier) and payoff.dates is not None and steered:
         return "one-step-survival"
     if averaged and is_mixture(scenario) and (order == 1 or payoff.smooth_before):
         return "conditional"
