@@ -62,7 +62,7 @@ class Conditioning:
 
         def along(channel: int) -> tuple[Tensor, Tensor]:
             tangent = units[channel].expand_as(noise)
-            after, slope = torch.func.jvp(step, (centre,), (tangent,))
+            after, slope, *_ = torch.func.jvp(step, (centre,), (tangent,))
             location, slope = after[:, self.column], slope[:, self.column]
             return location, slope / location if self.lognormal else slope
 

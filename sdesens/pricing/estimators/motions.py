@@ -208,7 +208,7 @@ def _pushed(
     u, (along, columns) = solved(noise)
     gain = torch.zeros_like(u[:, 0])
     for k, (c, unit) in enumerate(zip(push.channels, units, strict=True)):
-        _, slope, _ = torch.func.jvp(solved, (noise,), (unit,), has_aux=True)
+        _, slope, *_ = torch.func.jvp(solved, (noise,), (unit,), has_aux=True)
         gain = gain + u[:, k] * noise[:, c] - slope[:, k]
     pushed = along - share * (columns * u[:, None, :]).sum(2)
     entries = list(pushed.unbind(1))
