@@ -1,8 +1,8 @@
 """Functionals that use the law of a step: survival of barriers, extremes between the nodes.
 
 They need a simulation with a :class:`~sdesens.montecarlo.laws.Conditioning`. Between two nodes the
-component, or its logarithm, is taken as a Brownian bridge of the variance of the step, which is
-exact where drift and volatility are constant over the step.
+component, or its logarithm, is taken as a Brownian bridge of the variance of the step by all
+channels of its noise, which is exact where drift and volatility are constant over the step.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class BridgeSurvival(_Barrier):
             (sign * (law.scale(self.watched(state)) - level)).clamp(min=0)
             for state in (before, after)
         )
-        variance = law.stdev**2
+        variance = law.variance()
         moves = variance > 0
         crossing = torch.exp(-2 * old * new / torch.where(moves, variance, torch.ones_like(old)))
         alive = ((old > 0) & (new > 0)).to(old)
@@ -163,7 +163,7 @@ class BridgeExtreme(Functional):
         law = after.law
         x, y = law.scale(self.watched(before)), law.scale(self.watched(after))
         exponential = (after.normals**2).sum(1)  # twice an exponential number
-        reach = positive_sqrt((y - x) ** 2 + law.stdev**2 * exponential)
+        reach = positive_sqrt((y - x) ** 2 + law.variance() * exponential)
         if self.maximum:
             return torch.maximum(value, law.unscale(0.5 * (x + y + reach)))
         return torch.minimum(value, law.unscale(0.5 * (x + y - reach)))

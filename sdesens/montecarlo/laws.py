@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,19 +14,23 @@ from sdesens.sde import SDE
 
 @dataclass(frozen=True)
 class StepLaw:
-    """Log-normal or normal: ``location exp(stdev z)``, or ``location + stdev z``.
-
-    z is a standard normal number.
+    """``location exp(stdev z)`` or ``location + stdev z``, with z standard normal.
 
     Attributes:
         location: where the component comes to with ``z = 0``, ``(P,)``.
         stdev: standard deviation of its logarithm, or of itself, ``(P,)``, not negative.
         lognormal: which of the two.
+        slopes: gives what the other channels move it by, each on the scale on which it is normal.
     """
 
     location: Tensor
     stdev: Tensor
     lognormal: bool
+    slopes: Callable[[], Sequence[Tensor]] = tuple
+
+    def variance(self) -> Tensor:
+        """That of the step with all its channels, to first order in the others."""
+        return sum((slope**2 for slope in self.slopes()), self.stdev**2)
 
     def scale(self, x: Tensor) -> Tensor:
         """``x`` on the scale on which the law is normal: its logarithm, or itself."""
@@ -53,12 +57,18 @@ class Conditioning:
 
     def law(self, step: Callable[[Tensor], Tensor], noise: Tensor) -> StepLaw:
         """The law under ``step``, a function of the noise ``(P, M)`` alone."""
-        unit = torch.zeros_like(noise[:1])
-        unit[:, self.channel] = 1.0
-        centre = noise * (1.0 - unit)
-        after, slope = torch.func.jvp(step, (centre,), (unit.expand_as(noise),))[:2]
-        location, stdev = after[:, self.column], slope[:, self.column]
-        return StepLaw(location, stdev / location if self.lognormal else stdev, self.lognormal)
+        units = torch.eye(noise.shape[1], dtype=noise.dtype)
+        centre = noise * (1.0 - units[self.channel])
+
+        def along(channel: int) -> tuple[Tensor, Tensor]:
+            tangent = units[channel].expand_as(noise)
+            after, slope, *_ = torch.func.jvp(step, (centre,), (tangent,))
+            location, slope = after[:, self.column], slope[:, self.column]
+            return location, slope / location if self.lognormal else slope
+
+        location, stdev = along(self.channel)
+        others = [c for c in range(noise.shape[1]) if c != self.channel]
+        return StepLaw(location, stdev, self.lognormal, lambda: [along(c)[1] for c in others])
 
 
 def conditioning(sde: Any, scheme: str) -> Conditioning | None:

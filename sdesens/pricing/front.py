@@ -18,7 +18,7 @@ from sdesens.montecarlo.front import SHARD_SIZE, raise_if_not_finite, shards
 from sdesens.montecarlo.job import Job
 from sdesens.montecarlo.moments import merge_all, standard_error
 from sdesens.pricing.control import Control, adjusted, with_controls
-from sdesens.pricing.estimators import ESTIMATORS, Piece, plan
+from sdesens.pricing.estimators import ESTIMATORS, Key, Piece, plan
 from sdesens.pricing.estimators.motions import antithetic as in_pairs
 from sdesens.pricing.payoffs import Payoff
 from sdesens.pricing.probe import check_lipschitz
@@ -151,7 +151,7 @@ def greeks(
             )  # fmt: skip
             b.set_description(piece.estimator)
             moments = merge_all(_counted(shards(job, workers, executor), b))
-            raise_if_not_finite(moments)
+            _check_finite(scenario, piece, job, moments)
             for key, estimate in _estimates(piece, job, moments, controls).items():
                 name = tuple(scenario.label(d) for d in key)
                 entries[name], estimators[name] = estimate, piece.estimator
@@ -186,7 +186,11 @@ def _check_order(order: Any) -> int:
 def _controls(
     scenario: Scenario, control: Any, order: int, directions: Sequence[Direction]
 ) -> list[Control]:
-    payoffs = [control] if isinstance(control, Payoff) else list(control)
+    payoffs = [control] if isinstance(control, Payoff) else control
+    if not isinstance(payoffs, Sequence) or not all(isinstance(p, Payoff) for p in payoffs):
+        raise TypeError(
+            f"control must be a payoff of sdesens.pricing, or several, got {control!r}."
+        )
     return [Control.of(scenario, payoff, order, directions) for payoff in payoffs]
 
 
@@ -194,6 +198,25 @@ def _counted(parts: Any, bar: tqdm) -> Any:
     for part in parts:
         bar.update(part.count)
         yield part
+
+
+def _check_finite(scenario: Scenario, piece: Piece, job: Job, moments: Moments) -> None:
+    """Raise :class:`ArithmeticError` if a mean or a variance is not finite, naming them."""
+    places = {at: k for k, at in enumerate(job.layout.outputs)}
+    bad = ~(torch.isfinite(moments.mean) & torch.isfinite(moments.products.diagonal()))
+    names = [_name(scenario, key) for at, key in piece.keys.items() if bool(bad[places[at]])]
+    if names:
+        raise ArithmeticError(
+            f"{names} by {piece.estimator!r}: not finite, as a path, its derivative or its weight "
+            f"is not. A weight divides by the volatility of a step, and roots have no derivative "
+            f"at 0 (a correlation of 1). Leave them out of wrt, or use another estimator, scheme "
+            f"or number of steps."
+        )
+    raise_if_not_finite(moments)
+
+
+def _name(scenario: Scenario, key: Key) -> str:
+    return ", ".join(scenario.label(d) for d in key) or "price"
 
 
 def _estimates(

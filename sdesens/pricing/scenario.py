@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sdesens._checks import check_choice, check_count
+from sdesens.errors import UnsupportedError
 from sdesens.fused.system import Direction
 from sdesens.montecarlo.front import check_functionals, component_names, distinct, problem_of
 from sdesens.montecarlo.functionals import Functional, Integral
@@ -209,6 +210,8 @@ class Scenario:
             own = [name for name, entries in self.inputs.items() if entries and (
                 entries[0][0].startswith("model."))]  # fmt: skip
             wrt = ("x0", *own, "maturity")
+        if not isinstance(wrt, Iterable):
+            raise TypeError(f"wrt must be a name or names, got {wrt!r}.")
         wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         out: list[Direction] = []
         for name in wrt:
@@ -217,6 +220,12 @@ class Scenario:
                 if direction in out:
                     raise ValueError(f"wrt names {name!r} more than once: {list(wrt)}.")
                 out.append(direction)
+        if getattr(self.model, "is_singular", False) and any(n == "model.rho" for n, _ in out):
+            raise UnsupportedError(
+                f"nothing has a derivative in 'rho' where the correlation of "
+                f"{type(self.model).__name__} is singular (1 or -1). Leave it out: wrt="
+                f"{tuple(dict.fromkeys(n for n in wrt if n != 'rho'))}."
+            )
         return out
 
     def label(self, direction: Direction) -> str:
@@ -236,11 +245,13 @@ class Scenario:
 
 def _with_likelihood(model: Any, x0: Tensor | Sequence[float]) -> Tensor | Sequence[float]:
     """``x0`` with the start of the likelihood, which is no number of the user's."""
-    if getattr(model, "likelihood", None) and len(x0) == model.dim - 1:
-        x0 = torch.as_tensor(x0)
-        x0 = x0 if x0.is_floating_point() else x0.double()
-        x0 = torch.cat([x0, x0.new_ones(1)])
-    return x0
+    if not getattr(model, "likelihood", None):
+        return x0
+    start = x0 if isinstance(x0, Tensor) else torch.as_tensor(x0, dtype=torch.float64)
+    if start.shape == (model.dim - 1,):
+        start = start if start.is_floating_point() else start.double()
+        start = torch.cat([start, start.new_ones(1)])
+    return start
 
 
 def _asset_of(model: Any, payoff: Payoff, x0: Tensor) -> Asset | None:

@@ -79,6 +79,11 @@ def why_not_conditional(scenario: Scenario) -> str:
             f"{scenario.scheme!r} in which channel of the noise the asset is normal or log-normal "
             f"(conditionally_lognormal, conditionally_normal)."
         )
+    if is_frozen(scenario):
+        return (
+            f"no expectation over the last step: the channel of its noise does not move the asset "
+            f"of {model} (a volatility of 0, a correlation of 1), so nothing would be averaged."
+        )
     if scenario.has_short_rate:
         return "no expectation over the last step: the discount factor depends on it too."
     if payoff.watched is None or not has_expectation(scenario):
@@ -109,7 +114,7 @@ def surviving(scenario: Scenario, *, averaged: bool) -> Base:
         raise UnsupportedError(
             f"one-step survival is for barrier options watched at dates, got {payoff}. {_CURE}"
         )
-    if scenario.conditioning is None:
+    if scenario.conditioning is None or is_frozen(scenario):
         raise UnsupportedError(f"{why_not_conditional(scenario)} {_CURE}")
     if payoff.knocks_in:
         whole, out = (replace(scenario, payoff=part) for part in (payoff.whole, payoff.out))
@@ -131,6 +136,28 @@ def is_mixture(scenario: Scenario) -> bool:
     """Whether the asset is log-normal given factors that move by themselves."""
     law = scenario.conditioning
     return law is not None and law.lognormal and scenario.model.dim > 1
+
+
+def is_frozen(scenario: Scenario) -> bool:
+    """Whether, in a mixture, the asset does not move in its own channel at all.
+
+    An expectation over that channel is then none, and a jump would stay. Without other factors the
+    asset is known in advance, and so is the expectation.
+    """
+    law = scenario.conditioning
+    if law is None or not is_mixture(scenario):
+        return False
+    motion = scenario.simulation({}, lambda end: end.y[:, 0]).motion()
+    h = torch.tensor(scenario.maturity / scenario.steps, dtype=motion.y.dtype)
+    noise = torch.linspace(-3.0, 3.0, 7, dtype=motion.y.dtype)[:, None]
+    noise = noise.expand(-1, len(motion.counters))
+    y = motion.y.expand(len(noise), -1)
+
+    def step(noise: Tensor) -> Tensor:
+        return motion.step(h * 0, h, h, y, noise, y.new_zeros(motion.flags))
+
+    with torch.no_grad():
+        return not bool((law.law(step, noise).stdev != 0).any())
 
 
 def free_nodes(scenario: Scenario, law: Conditioning) -> range:

@@ -14,6 +14,7 @@ from sdesens.montecarlo.simulation import Clock
 from sdesens.pricing.estimators.bases import (
     Base,
     conditional,
+    is_frozen,
     is_mixture,
     plain,
     surviving,
@@ -81,7 +82,8 @@ def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> s
     """
     payoff, contract = scenario.payoff, any(n.startswith("payoff.") for n, _ in directions)
     averaged = not why_not_conditional(scenario)
-    if isinstance(payoff, Barrier) and payoff.dates is not None and scenario.conditioning:
+    steered = scenario.conditioning and not is_frozen(scenario)
+    if isinstance(payoff, Barrier) and payoff.dates is not None and steered:
         return "one-step-survival"
     if averaged and is_mixture(scenario) and (order == 1 or payoff.smooth_before):
         return "conditional"
@@ -136,7 +138,20 @@ def _push(scenario: Scenario) -> Push | str:
             f"no weight: {inputs} noise inputs a step for {d} components of "
             f"{type(scenario.model).__name__}; there must be as many."
         )
-    return Push(list(range(d)), list(range(d)))
+    return _pivoted(_slopes(scenario, Push(list(range(d)), list(range(d)))))
+
+
+def _pivoted(slopes: Tensor) -> Push:
+    """All rows, each with a channel that moves it at the start: elimination divides by that."""
+    left, channels = slopes.clone(), []
+    for row in range(len(slopes)):
+        size = left[row].abs()
+        size[channels] = -1.0
+        channels.append(int(size.argmax()))
+        pivot = left[row, channels[-1]]
+        if pivot != 0:
+            left = left - left[:, channels[-1:]] / pivot * left[[row]]
+    return Push(list(range(len(slopes))), channels)
 
 
 def _noise_inputs(scenario: Scenario) -> int:

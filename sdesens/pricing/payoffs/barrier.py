@@ -110,7 +110,7 @@ class Barrier(Payoff):
 
     @property
     def rough(self) -> Sequence[float]:
-        return (self.maturity,) if self.dates is None else self.dates
+        return (*(self.watched or ()), self.maturity)  # of the option there is a kink at the end
 
     @property
     def watched(self) -> Sequence[float] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -125,7 +125,9 @@ def check_dates(name: str, dates: Dates, maturity: float) -> tuple[float, ...]:
         if dates < 1:
             raise ValueError(f"{name} must be at least 1, got {dates}.")
         return tuple(maturity * (k + 1) / dates for k in range(dates))
-    out = tuple(float(t) for t in dates)  # type: ignore[union-attr]
+    if isinstance(dates, bool) or not isinstance(dates, Iterable):
+        raise TypeError(f"{name} must be dates or the number of them, an int, got {dates!r}.")
+    out = tuple(float(t) for t in dates)
     if not out:
         raise ValueError(f"{name} must hold at least one date, got none.")
     for k, t in enumerate(out):
