@@ -15,6 +15,8 @@ from sdesens.pricing.payoffs import Payoff
 from sdesens.pricing.report import Name
 from sdesens.pricing.scenario import Scenario
 
+_STEPS = 1000  # of a grid on which nothing is run
+
 
 def closed_form_greeks(
     model: Any,
@@ -44,7 +46,9 @@ def closed_form_greeks(
         >>> round(greeks["spot", "spot"], 6)
         0.018762
     """
-    scenario = Scenario.of(model, payoff, x0, steps=1, scheme="auto", dtype=torch.float64)
+    scenario = Scenario.of(
+        model, payoff, x0, steps=_STEPS, scheme="auto", dtype=torch.float64, on_grid=False
+    )
     directions = scenario.directions(wrt)
     known = closed_form_derivatives(scenario, order, directions)
     return {tuple(scenario.label(d) for d in key): value for key, value in known.items()}

@@ -65,8 +65,9 @@ class Scenario:
         steps: int,
         scheme: str,
         dtype: torch.dtype,
+        on_grid: bool = True,
     ) -> Scenario:
-        """Check the arguments of a valuation."""
+        """Check the arguments of a valuation; ``on_grid``: also that its dates are nodes."""
         if not isinstance(model, nn.Module):
             raise TypeError(
                 f"model must be an SDE of sdesens or another torch.nn.Module that torchsde takes, "
@@ -85,7 +86,8 @@ class Scenario:
         asset = _asset_of(model, payoff, problem.x0)
         scenario = cls(problem, payoff, asset, steps, scheme, Holder(model, payoff))
         scenario._check_start()
-        check_functionals(scenario.functionals, model, problem.x0, payoff.maturity, steps)
+        if on_grid:
+            check_functionals(scenario.functionals, model, problem.x0, payoff.maturity, steps)
         scenario.simulation().output_names()  # the payoff is run once, on two paths
         return scenario
 

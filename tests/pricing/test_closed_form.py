@@ -327,3 +327,11 @@ class Doubled(Call):
 def test_what_is_not_known_is_refused_by_name(model, payoff, x0):
     with pytest.raises(UnsupportedError, match=f"{type(model).__name__} has no closed form for"):
         closed_form_greeks(model, payoff, x0)
+
+
+def test_dates_and_jumps_need_no_grid():
+    asian = Asian(100.0, 1.0, dates=10, average="geometric")
+    model = BlackScholes(rate=0.06, sigma=0.2, dividend=0.03)
+    assert abs(closed_form_greeks(model, asian, [100.0])[()] - 5.3425607) < 5e-8
+    merton = MertonJumpDiffusion(0.05, 0.2, intensity=0.75, jump_mean=-0.1, jump_std=0.15)
+    assert closed_form_greeks(merton, Call(100.0, 2.0), [100.0])[()] > 12.224434
