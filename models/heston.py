@@ -121,11 +121,20 @@ class Heston(SDE):
 
     def step_qe(self, t: Tensor, dt: Tensor, normals: Tensor, spot: Tensor, variance: Tensor):
         """Andersen's step, the martingale correction where it exists."""
+        exponent, _, new = self._qe(dt, normals[1], variance)
+        spread = (0.5 * dt).sqrt() * (1 - self.rho**2).sqrt() * positive_sqrt(variance + new)
+        return spot * torch.exp(exponent + spread * normals[0]), new
+
+    def exponent_qe(self, t: Tensor, dt: Tensor, normals: Tensor, spot: Tensor, variance: Tensor):
+        """Mean and variance of the spot's log-return in a step, given ``v'``."""
+        return self._qe(dt, normals[1], variance)[:2]
+
+    def _qe(self, dt: Tensor, z: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and variance of the log-return given ``v'``, and ``v'``."""
         kappa, theta, xi, rho = self.kappa, self.theta, self.xi, self.rho
-        step = QuadraticExponential(kappa, theta, xi, dt, normals[1], variance)
+        step = QuadraticExponential(kappa, theta, xi, dt, z, variance)
         v, new = variance, step.value
-        half, rest = (0.5 * dt).sqrt(), (1 - rho**2).sqrt()
-        K3 = (half * rest) ** 2  # and K4
+        K3 = 0.5 * dt * (1 - rho**2)  # and K4
         # xi K2, and xi (K2 + K4 / 2), the exponent of v' in the expectation that corrects.
         k2 = rho * (1 + 0.5 * kappa * dt) - 0.25 * xi * dt
         k = k2 + 0.5 * xi * K3
@@ -134,7 +143,7 @@ class Heston(SDE):
         size = torch.where(step.quadratic, 2 * k * xi * step.curve, k / some_xi * step.scale)
         exists = size < 1
         size = size.masked_fill(~exists, 0.0)
-        z, room = normals[1], 1 - size
+        room = 1 - size
         # K2 v' - log E exp((K2 + K4 / 2) v'), of which the parts of order 1 / xi cancel.
         square = (
             k2 * step.slope * z * 2
@@ -152,8 +161,7 @@ class Heston(SDE):
             - rho * kappa * theta * dt / some_xi
         )
         exponent = torch.where(exists, corrected, plain) + (self.rate - self.dividend) * dt
-        spread = half * rest * positive_sqrt(v + new)
-        return spot * torch.exp(exponent + spread * normals[0]), new
+        return exponent, K3 * (v + new), new
 
     def drift_tangent(
         self,

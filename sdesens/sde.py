@@ -62,7 +62,9 @@ class SDE(nn.Module):
 
     * ``conditionally_lognormal``: for a scheme, ``(component, channel)``: the component S moves as
       ``S' = S exp(a + b z)`` with the normal z of that channel, where a and b depend on the other
-      components and the other normals alone, and no other component depends on z.
+      components and the other normals alone, and no other component depends on z. A method
+      ``exponent_<scheme>``, of the arguments of the step, may return a and b²; else they are found
+      by differentiating the step, which costs more.
     * ``conditionally_normal``: likewise ``X' = a + b z``, where a and b may also depend on X. The
       scheme may be ``"euler"``, whose normals are the increments over ``sqrt(dt)``.
     * ``likelihood``: name of a component that starts at 1 and stays at 1, and whose derivatives are

@@ -7,6 +7,7 @@ multiplied by zero or one, so the zero entries of a diffusion matrix or of a tan
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -55,12 +56,14 @@ class Program:
     Attributes:
         nodes: all expressions, each after those it is made of.
         numbers: the values of the ``number`` inputs: the literals in the model's code other than
-            0, 1 and -1, so that a changed strike is the same program.
+            0, 1 and -1, so that a changed strike is the same program. Equal ones are one, so that
+            what is computed twice is found to be the same.
     """
 
     def __init__(self) -> None:
         self.nodes = [Node(op, (), Level.RUN) for op in ("zero", "one", "minus_one")]
         self.numbers: list[float] = []
+        self._literals: dict[bytes, int] = {}
         self._known: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def __len__(self) -> int:
@@ -70,8 +73,11 @@ class Program:
         """A literal."""
         if value in (0, 1, -1):
             return (ZERO, ONE, MINUS_ONE)[int(value)]
-        self.numbers.append(float(value))
-        return self.input("number", len(self.numbers) - 1)
+        key = struct.pack("d", value)
+        if key not in self._literals:
+            self._literals[key] = len(self.numbers)
+            self.numbers.append(float(value))
+        return self.input("number", self._literals[key])
 
     def input(self, kind: str, k: int) -> int:
         """The ``k``-th input of this kind."""

@@ -26,7 +26,7 @@ def normal_cdf(z: Tensor) -> Tensor:
 
 
 class IntegratedVariance(Functional):
-    """The variance of the channel that is left out of the steps that end at ``dates``.
+    """The variance of the channel that is left out of the steps that end at ``dates``, or of all.
 
     In these steps the component stands where that channel is zero. The variances add up, so at the
     end the component is (log-)normal about its value with the variance gathered here.
@@ -34,17 +34,19 @@ class IntegratedVariance(Functional):
 
     uses_law = True
 
-    def __init__(self, dates: Sequence[float]) -> None:
+    def __init__(self, dates: Sequence[float] | None) -> None:
         super().__init__(lambda state: state.time, dates)
 
     def start(self, state: Any, flag: Tensor) -> Tensor:
         return torch.zeros_like(state.y[:, 0])
 
     def steer(self, z: Tensor, law: StepLaw, flag: Tensor) -> Tensor:
-        return torch.where(flag > 0, torch.zeros_like(z), z)
+        zero = torch.zeros_like(z)
+        return zero if self.dates is None else torch.where(flag > 0, zero, z)
 
     def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
-        return value + flag * after.law.stdev**2
+        squared = after.law.squared
+        return value + (squared if self.dates is None else flag * squared)
 
 
 class _Barrier(Functional):

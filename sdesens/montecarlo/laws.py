@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sdesens.autodiff import positive_sqrt
 from sdesens.sde import SDE
 
 
@@ -19,18 +21,20 @@ class StepLaw:
     Attributes:
         location: where the component comes to with ``z = 0``, ``(P,)``.
         stdev: standard deviation of its logarithm, or of itself, ``(P,)``, not negative.
+        squared: its square, which is smooth where that is not.
         lognormal: which of the two.
         slopes: gives what the other channels move it by, each on the scale on which it is normal.
     """
 
     location: Tensor
     stdev: Tensor
+    squared: Tensor
     lognormal: bool
     slopes: Callable[[], Sequence[Tensor]] = tuple
 
     def variance(self) -> Tensor:
         """That of the step with all its channels, to first order in the others."""
-        return sum((slope**2 for slope in self.slopes()), self.stdev**2)
+        return sum((slope**2 for slope in self.slopes()), self.squared)
 
     def scale(self, x: Tensor) -> Tensor:
         """``x`` on the scale on which the law is normal: its logarithm, or itself."""
@@ -55,8 +59,16 @@ class Conditioning:
     channel: int
     lognormal: bool
 
-    def law(self, step: Callable[[Tensor], Tensor], noise: Tensor) -> StepLaw:
-        """The law under ``step``, a function of the noise ``(P, M)`` alone."""
+    def law(
+        self,
+        step: Callable[[Tensor], Tensor],
+        noise: Tensor,
+        exponent: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+    ) -> StepLaw:
+        """The law under ``step``, a function of the noise ``(P, M)`` alone.
+
+        ``exponent`` gives a and b² of ``exp(a + b z)``, if the model says what they are.
+        """
         units = torch.eye(noise.shape[1], dtype=noise.dtype)
         centre = noise * (1.0 - units[self.channel])
 
@@ -66,9 +78,19 @@ class Conditioning:
             location, slope = after[:, self.column], slope[:, self.column]
             return location, slope / location if self.lognormal else slope
 
-        location, stdev = along(self.channel)
         others = [c for c in range(noise.shape[1]) if c != self.channel]
-        return StepLaw(location, stdev, self.lognormal, lambda: [along(c)[1] for c in others])
+        if exponent is None:
+            location, stdev = along(self.channel)
+            squared = stdev**2
+        else:
+            location, (_, squared) = step(centre)[:, self.column], exponent(centre)
+            stdev = positive_sqrt(squared)
+        slopes = partial(_slopes, along, others)
+        return StepLaw(location, stdev, squared, self.lognormal, slopes)
+
+
+def _slopes(along: Callable[[int], tuple[Tensor, Tensor]], channels: list[int]) -> list[Tensor]:
+    return [along(c)[1] for c in channels]
 
 
 def conditioning(sde: Any, scheme: str) -> Conditioning | None:

@@ -83,7 +83,8 @@ class Simulation:
     def motion(self) -> Motion:
         """The step and the end of the simulation, for the fused engine."""
         advance, y, counters = self._model_step()
-        size, own = y.shape[1], len(counters)
+        size, own, problem = y.shape[1], len(counters), self.problem
+        of_model = getattr(problem.sde, f"exponent_{self.scheme}", None)
         functionals = list(self.functionals.values())
         shares = [f.normals for f in functionals]
         bridge = [_philox.word(_philox.BRIDGE, c) for c in range(sum(shares))]
@@ -96,7 +97,10 @@ class Simulation:
             def move(noise: Tensor) -> Tensor:
                 return advance(start, end, width, state, noise, flags)
 
-            noise, law = self._steered(move, noise, flags)
+            def exponent(noise: Tensor) -> tuple[Tensor, Tensor]:
+                return of_model(start, width, noise.mT, *problem.sde.components(state))
+
+            noise, law = self._steered(move, noise, flags, exponent if of_model else None)
             after = move(noise)
             if not functionals:
                 return after
@@ -143,12 +147,16 @@ class Simulation:
         return advance, y, list(form.counters)
 
     def _steered(
-        self, move: Callable[[Tensor], Tensor], noise: Tensor, flags: Tensor
+        self,
+        move: Callable[[Tensor], Tensor],
+        noise: Tensor,
+        flags: Tensor,
+        exponent: Callable[[Tensor], tuple[Tensor, Tensor]] | None,
     ) -> tuple[Tensor, StepLaw | None]:
         """The noise as the functionals want it, and the law of the step."""
         if self.conditioning is None:
             return noise, None
-        law, c = self.conditioning.law(move, noise), self.conditioning.channel
+        law, c = self.conditioning.law(move, noise, exponent), self.conditioning.channel
         z = noise[:, c]
         for k, functional in enumerate(self.functionals.values()):
             z = functional.steer(z, law, flags[k])

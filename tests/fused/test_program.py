@@ -37,10 +37,10 @@ def test_a_choice_between_equals_is_no_choice(program):
     assert program.apply("where", condition, x, x) == x
 
 
-def test_equal_literals_stay_apart_so_that_a_changed_one_is_the_same_program(program):
-    a, b = program.number(2.5), program.number(2.5)
-    assert a != b
-    assert program.numbers == [2.5, 2.5]
+def test_equal_literals_are_one_so_that_what_is_computed_twice_is_one_too(program):
+    a, b, other = program.number(2.5), program.number(2.5), program.number(2.75)
+    assert a == b != other
+    assert program.numbers == [2.5, 2.75]
     assert [program.number(v) for v in (0.0, 1, -1.0)] == [ZERO, ONE, MINUS_ONE]
 
 

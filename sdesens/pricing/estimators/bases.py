@@ -173,8 +173,10 @@ def free_nodes(scenario: Scenario, law: Conditioning) -> range:
 def _averaged(scenario: Scenario, functionals: dict[str, Functional], smooth: bool) -> Base:
     law, payoff = scenario.conditioning, scenario.payoff
     assert law is not None
-    dates = [k * scenario.maturity / scenario.steps for k in free_nodes(scenario, law)]
-    functionals = {**functionals, _VARIANCE: IntegratedVariance(dates)}
+    free = free_nodes(scenario, law)
+    dates = [k * scenario.maturity / scenario.steps for k in free]
+    everywhere = len(free) == scenario.steps
+    functionals = {**functionals, _VARIANCE: IntegratedVariance(None if everywhere else dates)}
     of = LognormalLaw if law.lognormal else NormalLaw
 
     def amount(end: State) -> Tensor:
