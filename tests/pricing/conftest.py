@@ -14,8 +14,7 @@ def derivatives(function, **inputs):
     grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
     known = {"price": value.item()}
     return known | {
-        name: 0.0 if grad is None else grad.item()
-        for name, grad in zip(leaves, grads, strict=True)
+        name: 0.0 if grad is None else grad.item() for name, grad in zip(leaves, grads, strict=True)
     }
 
 

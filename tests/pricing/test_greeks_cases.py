@@ -1,6 +1,7 @@
 """Faults reported from the field about greeks by simulation, with the right values."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +26,9 @@ from sdesens.pricing import (
     Put,
     payoff,
 )
+from sdesens.pricing.formulas import exchange_option
+from sdesens.pricing.probe import check_lipschitz
+from sdesens.pricing.scenario import Scenario
 
 MODEL = BlackScholes(rate=0.05, sigma=0.2)
 CALL = Call(strike=100.0, maturity=1.0)
@@ -32,8 +36,8 @@ DIGITAL = Digital(strike=110.0, maturity=1.0)
 HESTON = {"rate": 0.03, "kappa": 1.5, "theta": 0.04, "xi": 0.3, "rho": -0.7}
 
 
-def greeks(model, option, x0=(100.0,), **arguments):
-    return sdesens.greeks(model, option, x0, **({"paths": 2000, "steps": 1} | arguments))
+def greeks(model, option, x0=(100.0,), paths: Any = 2000, steps: Any = 1, **arguments: Any):
+    return sdesens.greeks(model, option, x0, paths=paths, steps=steps, **arguments)
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +155,13 @@ def test_the_boundary_term_of_a_jumping_payoff_is_there(assert_close):
 
 def test_a_jump_that_is_called_lipschitz_is_found():
     model = BlackScholes(rate=0.0, sigma=0.2)
-    with pytest.raises(NotLipschitzError, match="moving the start .* Pass lipschitz=False"):
+    with pytest.raises(NotLipschitzError, match=r"moving the start .* Pass lipschitz=False"):
         greeks(model, above_90(True))
 
 
 def test_a_jump_that_does_not_move_with_the_start_is_found():
     up = payoff(lambda x: (x[1] / x[0] > 1.1).to(x.dtype), [0.5, 1.0], lipschitz=True)
-    with pytest.raises(NotLipschitzError, match="moving the model's parameters .* Pass lipschitz"):
+    with pytest.raises(NotLipschitzError, match=r"moving the model's parameters .* Pass lipschitz"):
         greeks(MODEL, up, steps=2)
 
 
@@ -179,11 +183,9 @@ def test_a_jump_is_found_where_a_correlation_cannot_be_moved_far():
 def test_what_is_lipschitz_is_not_taken_for_a_jump(fn):
     for model, x0 in ((MODEL, (100.0,)), (Heston(**HESTON), (100.0, 0.0))):
         option = payoff(fn, [0.5, 1.0], lipschitz=True)
-        scenario = sdesens.pricing.scenario.Scenario.of(
-            model, option, x0, steps=2, scheme="auto", dtype=torch.float64
-        )
+        scenario = Scenario.of(model, option, x0, steps=2, scheme="auto", dtype=torch.float64)
         for seed in range(3):
-            sdesens.pricing.probe.check_lipschitz(scenario, seed)
+            check_lipschitz(scenario, seed)
 
 
 # --- case 28, and 21 -----------------------------------------------------------------------------
@@ -268,10 +270,10 @@ def test_the_derivative_in_a_singular_correlation_is_refused_by_name(rho):
         (pair, Exchange(1.0), (100.0, 100.0)),
         (Heston(**HESTON | {"rho": rho}), CALL, (100.0, 0.04)),
     ):
-        with pytest.raises(UnsupportedError, match="derivative in 'rho'.*Leave it out: wrt="):
+        with pytest.raises(UnsupportedError, match=r"derivative in 'rho'.*Leave it out: wrt="):
             greeks(model, option, x0)
     report = greeks(pair, Exchange(1.0), (100.0, 100.0), paths=20_000, wrt=("spots", "sigma"))
-    right = sdesens.pricing.formulas.exchange_option(100.0, 100.0, 1.0, 0.2, 0.3, rho).item()
+    right = exchange_option(100.0, 100.0, 1.0, 0.2, 0.3, rho).item()
     assert abs(report["price"].value - right) < 4.5 * report["price"].stderr < 0.05 * right
 
 
