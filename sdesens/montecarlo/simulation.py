@@ -98,6 +98,7 @@ class Simulation:
                 return advance(start, end, width, state, noise, flags)
 
             def exponent(noise: Tensor) -> tuple[Tensor, Tensor]:
+                assert of_model is not None
                 return of_model(start, width, noise.mT, *problem.sde.components(state))
 
             noise, law = self._steered(move, noise, flags, exponent if of_model else None)

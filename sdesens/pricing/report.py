@@ -65,8 +65,10 @@ class Report:
                 f"in wrt."
             )
         shape = tuple(n for _, shape in columns for n in shape)
-        values = [torch.tensor([getattr(p, what) for p in parts]) for what in ("value", "stderr")]
-        value, stderr = (v.double().reshape(shape) for v in values)
+        value, stderr = (
+            torch.tensor([getattr(p, what) for p in parts], dtype=torch.float64).reshape(shape)
+            for what in ("value", "stderr")
+        )
         return Estimate(value, stderr)
 
     def _entry(self, names: Name) -> Estimate | None:
