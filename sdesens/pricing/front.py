@@ -94,7 +94,8 @@ def greeks(
         control: payoffs whose value is known (``model.closed_form``), simulated beside and used as
             control variates for the price and every derivative. Only under schemes without
             discretisation bias (``"exact"``).
-        dtype: of the paths, float64 or float32 (half the time, about 6 digits); sums are float64.
+        dtype: of the paths, float64 or float32 (half the time, about 6 digits, and other noise);
+            sums are float64.
         shard_size: paths simulated at once. Bits depend on it, and not on workers.
         workers: number of threads.
         executor: runs the shards in place of threads; any ``concurrent.futures.Executor`` that

@@ -89,6 +89,7 @@ def test_digital_call_and_put_are_the_discount_factor():
     assert_sum([(1, p) for p in parts], whole, ("price", *names))
 
 
+@pytest.mark.slow
 def test_best_and_worst_of_two_are_both():
     names, x0 = ("spots", "rho"), (100.0, 95.0)
     best, worst, *single = (
@@ -222,7 +223,10 @@ def test_one_step_survival_has_the_price_of_a_plain_simulation(kind, option, dat
 
 @pytest.mark.parametrize(
     ("kind", "barrier", "names"),
-    [("down-and-out", 95.0, ("spot",)), ("up-and-out", 120.0, ("spot", "sigma"))],
+    [
+        pytest.param("down-and-out", 95.0, ("spot",), marks=pytest.mark.slow),
+        ("up-and-out", 120.0, ("spot", "sigma")),
+    ],
 )
 def test_one_step_survival_and_weights_agree(kind, barrier, names):
     contract = Barrier(100.0, barrier, 1.0, kind=kind, dates=(0.5, 1.0))

@@ -58,8 +58,7 @@ class Barrier(Payoff):
         of: the component it is written on; see :class:`Payoff`.
 
     Watched at dates it jumps; its derivatives are those of one-step survival. Watched all the time
-    it is Lipschitz if the vanilla option pays nothing at the barrier, and jumps at maturity
-    otherwise.
+    it is Lipschitz: at the barrier a path has no chance of not having met it.
 
     Example:
         >>> from sdesens.pricing import Barrier
