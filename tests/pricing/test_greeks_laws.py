@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import sdesens
+from sdesens.errors import UnsupportedError
 from sdesens.models import CIR, BlackScholes, Heston, MultiAssetBlackScholes, Vasicek
 from sdesens.pricing import (
     Asian,
@@ -22,6 +23,7 @@ from sdesens.pricing import (
     VarianceSwap,
     WorstOf,
     ZeroCouponBond,
+    closed_form_greeks,
 )
 from sdesens.pricing import formulas as closed
 
@@ -405,3 +407,30 @@ def test_the_bond_of_cox_ingersoll_and_ross_has_its_closed_form(known):
         # trapezoidal integral of 25 steps: (h kappa)^2 / 12 = 3e-5, and the step is Andersen's
         assert abs(found.value - value) < 4.5 * found.stderr + 2e-4 * abs(value), name
         assert found.stderr < 0.02 * abs(value), name
+
+
+HARD = Heston(0.025, kappa=1.5768, theta=0.0398, xi=0.5751, rho=-0.5711, dividend=0.01)
+
+
+def test_a_variance_that_stands_still_on_some_paths_gives_no_survival():
+    dated = Barrier(80.0, 100.0, 1.0, dates=[0.5, 1.0])
+    with pytest.raises(UnsupportedError, match="variance is 0 on some paths"):
+        sdesens.greeks(HARD, dated, [100.0, 0.0175], paths=100, steps=10)
+
+
+def test_a_barrier_watched_at_maturity_alone_is_averaged_over_all_steps_in_a_mixture():
+    last = Barrier(80.0, 100.0, 1.0, dates=[1.0])
+    start = [100.0, 0.0175]
+    report = sdesens.greeks(HARD, last, start, paths=100_000, steps=10, wrt=("spot",))
+    assert set(report.estimators.values()) == {"conditional"}
+    # (S - 80) 1{S > 100} is a call at 100 and 20 digitals.
+    parts = [(Call(100.0, 1.0), 1.0), (Digital(100.0, 1.0), 20.0)]
+    known = sum(w * closed_form_greeks(HARD, p, start)["spot",] for p, w in parts)
+    assert abs(report.delta.value - known) < 4.5 * report.delta.stderr + 2e-3 < 0.02
+
+
+def test_an_expectation_over_the_last_step_does_not_hide_a_jump_before_it():
+    dated = Barrier(100.0, 85.0, 1.0, dates=4)
+    with pytest.raises(UnsupportedError, match="jumps at dates before"):
+        sdesens.greeks(BlackScholes(0.05, 0.2), dated, [100.0], paths=100, steps=4,
+                       estimator="conditional")  # fmt: skip

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from sdesens.errors import UnsupportedError
+from sdesens.fused.evaluate import drawn
+from sdesens.fused.kernel import Run
 from sdesens.fused.system import Motion
 from sdesens.montecarlo.bridges import IntegratedVariance
 from sdesens.montecarlo.functionals import Functional
@@ -86,6 +88,8 @@ def why_not_conditional(scenario: Scenario) -> str:
         )
     if scenario.has_short_rate:
         return "no expectation over the last step: the discount factor depends on it too."
+    if isinstance(payoff, Barrier) and payoff.watched:
+        return "no expectation over the last step alone: the payoff also jumps at dates before it."
     if payoff.watched is None or not has_expectation(scenario):
         return f"no expectation over the last step: that of {payoff} is not known in closed form."
     return ""
@@ -125,11 +129,64 @@ def surviving(scenario: Scenario, *, averaged: bool) -> Base:
         motion = combined([(1.0, parts[0].motion), (-1.0, parts[1].motion)])
         flags = torch.cat([part.clock.flags for part in parts], dim=1)
         return Base(motion, replace(parts[0].clock, flags=flags), averaged)
+    nodes = {round(t / scenario.maturity * scenario.steps) for t in payoff.dates}
+    if is_still(scenario, [range(k, k + 1) for k in sorted(nodes)]):
+        raise UnsupportedError(
+            f"one-step survival would miss part of the derivatives: in some steps to a date "
+            f"{_STILL} {_CURE}"
+        )
     assert scenario.asset is not None
     functionals = payoff.surviving(scenario.asset)
     if not averaged:
         return Base.of(scenario.simulation(functionals), False)
     return _averaged(scenario, _without_last(scenario, functionals), True)
+
+
+_STILL = (
+    "the variance is 0 on some paths (Heston's, where 4 kappa theta < xi²), and the asset jumps "
+    "over the level there without a probability."
+)
+
+
+def why_not_averaged(scenario: Scenario, order: int) -> str:
+    """Why derivatives of the expectation would miss a jump; empty if they do not."""
+    law = scenario.conditioning
+    if law is None or not (scenario.payoff.jumps or order == 2):
+        return ""
+    if is_still(scenario, [free_nodes(scenario, law)]):
+        return f"the expectation is not smooth: over the steps that are averaged {_STILL}"
+    return ""
+
+
+def is_still(scenario: Scenario, groups: Sequence[range]) -> bool:
+    """Whether, in a mixture, all steps to the nodes of a group have no variance on some path.
+
+    Found on a few thousand paths: what they do not meet is rarer than any bias that could be seen.
+    """
+    if not is_mixture(scenario):
+        return False
+    width = scenario.maturity / scenario.steps
+    names = [f"variance_{k}" for k in range(len(groups))]
+    functionals: dict[str, Functional] = {
+        name: IntegratedVariance([k * width for k in group])
+        for name, group in zip(names, groups, strict=True)
+    }
+    simulation = scenario.simulation(functionals, lambda end: end.y[:, 0])
+    motion, clock = simulation.motion(), simulation.clock()
+    times, rates = clock.times()
+    run = Run(torch.zeros(0), times, rates, clock.flags[1:], torch.zeros(0), _TRIED, seed=0)
+    assert motion.start is not None
+    dtype = motion.y.dtype
+    with torch.no_grad():
+        y = motion.start(scenario.problem.x0.expand(_TRIED, -1))
+        for k in range(scenario.steps):
+            noise = drawn(motion.counters, run, dtype, range(k, k + 1), range(_TRIED))[0].T
+            y = motion.step(*times[k].to(dtype).unbind(0), y, noise, run.flags[k].to(dtype))
+    columns = y[:, scenario.problem.x0.shape[1] :][:, : len(groups)]
+    return bool((columns == 0).any())
+
+
+_TRIED = 2**13  # paths
 
 
 def is_mixture(scenario: Scenario) -> bool:

@@ -18,6 +18,7 @@ from sdesens.pricing.estimators.bases import (
     is_mixture,
     plain,
     surviving,
+    why_not_averaged,
     why_not_conditional,
 )
 from sdesens.pricing.estimators.motions import Push, differentiated, last_outputs
@@ -67,7 +68,13 @@ def plan(
         case "mixed":
             return _mixed(scenario, order, directions)
         case "conditional":
-            return _smooth(conditional(scenario), estimator, order, directions, scenario)
+            base = conditional(scenario)
+            reason = why_not_averaged(scenario, order)
+            if reason:
+                raise UnsupportedError(
+                    f"{reason} Use estimator='auto', or another model or scheme."
+                )
+            return _smooth(base, estimator, order, directions, scenario)
         case "one-step-survival":
             base = surviving(scenario, averaged=order == 2)
             return _smooth(base, estimator, order, directions, scenario)
@@ -81,10 +88,11 @@ def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> s
         UnsupportedError: if there is none.
     """
     payoff, contract = scenario.payoff, any(n.startswith("payoff.") for n, _ in directions)
-    averaged = not why_not_conditional(scenario)
+    averaged = not (why_not_conditional(scenario) or why_not_averaged(scenario, order))
     steered = scenario.conditioning and not is_frozen(scenario)
     if isinstance(payoff, Barrier) and payoff.dates is not None and steered:
-        return "one-step-survival"
+        only_at_end = averaged and is_mixture(scenario) and not payoff.watched
+        return "conditional" if only_at_end and not payoff.knocks_in else "one-step-survival"
     if averaged and is_mixture(scenario) and (order == 1 or payoff.smooth_before):
         return "conditional"
     smooth = payoff.rough is not None and not payoff.rough and payoff.smooth_before
