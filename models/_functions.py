@@ -58,3 +58,28 @@ def positive_power(x: Tensor, exponent: Tensor) -> Tensor:
 def normal_tail(z: Tensor) -> Tensor:
     """The probability that a standard normal number exceeds ``z``, exact far out too."""
     return 0.5 * torch.erfc(math.sqrt(0.5) * z)
+
+
+def carry_tangent(
+    carry: Tensor, spot: Tensor, dspot: Tensor, drate: Tensor | None, ddividend: Tensor | None
+) -> Tensor:
+    """The derivative of the drift ``(r - q) S``: ``(r - q) dS + (dr - dq) S``."""
+    out = carry * dspot
+    if drate is not None:
+        out = out + drate * spot
+    return out if ddividend is None else out - ddividend * spot
+
+
+def reversion_tangent(
+    kappa: Tensor,
+    mean: Tensor,
+    x: Tensor,
+    dx: Tensor,
+    dkappa: Tensor | None,
+    dmean: Tensor | None,
+) -> Tensor:
+    """That of ``kappa (mean - X)``: ``-kappa dX + dkappa (mean - X) + kappa dmean``."""
+    out = -kappa * dx
+    if dkappa is not None:
+        out = out + dkappa * (mean - x)
+    return out if dmean is None else out + kappa * dmean

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sdesens.models._european import Formulas, european_value
-from sdesens.models._functions import check_number
+from sdesens.models._functions import carry_tangent, check_number
 from sdesens.pricing import formulas
 from sdesens.pricing.payoffs import Asian, Barrier, Lookback, VarianceSwap
 from sdesens.sde import SDE, Number
@@ -92,10 +92,8 @@ class BlackScholes(SDE):
         dividend: Tensor | None = None,
     ) -> Tensor:
         """``(r - q) dS + (dr - dq) S``."""
-        out = (self.rate - self.dividend) * dspot
-        if rate is not None:
-            out = out + rate * spot
-        return out if dividend is None else out - dividend * spot
+        carry = self.rate - self.dividend
+        return carry_tangent(carry, spot, dspot, rate, dividend)
 
     def diffusion_tangent(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from sdesens.autodiff import positive_sqrt
-from sdesens.models._functions import check_number
+from sdesens.models._functions import check_number, reversion_tangent
 from sdesens.models._quadratic_exponential import QuadraticExponential
 from sdesens.pricing.formulas import cir_bond
 from sdesens.pricing.payoffs import ZeroCouponBond
@@ -93,10 +93,7 @@ class CIR(SDE):
         xi: Tensor | None = None,
     ) -> Tensor:
         """``-kappa dr + dkappa (theta - r) + kappa dtheta``."""
-        out = -self.kappa * drate
-        if kappa is not None:
-            out = out + kappa * (self.theta - rate)
-        return out if theta is None else out + self.kappa * theta
+        return reversion_tangent(self.kappa, self.theta, rate, drate, kappa, theta)
 
     def diffusion_tangent(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sdesens.autodiff import positive_sqrt
 from sdesens.models._european import Formulas, european_value
-from sdesens.models._functions import check_number
+from sdesens.models._functions import carry_tangent, check_number, reversion_tangent
 from sdesens.models._quadratic_exponential import QuadraticExponential
 from sdesens.pricing import formulas
 from sdesens.sde import SDE, Number
@@ -179,17 +179,11 @@ class Heston(SDE):
         dividend: Tensor | None = None,
     ):
         """The drift's derivative: ``(r - q) dS + (dr - dq) S`` and alike for the variance."""
-        out_spot = (self.rate - self.dividend) * dspot
-        out_variance = -self.kappa * dvariance
-        if rate is not None:
-            out_spot = out_spot + rate * spot
-        if dividend is not None:
-            out_spot = out_spot - dividend * spot
-        if kappa is not None:
-            out_variance = out_variance + kappa * (self.theta - variance)
-        if theta is not None:
-            out_variance = out_variance + self.kappa * theta
-        return out_spot, out_variance
+        carry = self.rate - self.dividend
+        return (
+            carry_tangent(carry, spot, dspot, rate, dividend),
+            reversion_tangent(self.kappa, self.theta, variance, dvariance, kappa, theta),
+        )
 
     def diffusion_tangent(
         self,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sdesens.autodiff import custom_gradient, unique_map
 from sdesens.errors import UnsupportedError
+from sdesens.models._functions import carry_tangent
 from sdesens.sde import SDE, Number
 
 
@@ -96,10 +97,8 @@ class LocalVolatility(SDE):
         shift: Tensor | None = None,
     ) -> Tensor:
         """``(r - q) dS + (dr - dq) S``."""
-        out = (self.rate - self.dividend) * dspot
-        if rate is not None:
-            out = out + rate * spot
-        return out if dividend is None else out - dividend * spot
+        carry = self.rate - self.dividend
+        return carry_tangent(carry, spot, dspot, rate, dividend)
 
     def diffusion_tangent(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens.models._functions import check_number, gaussian_step
+from sdesens.models._functions import check_number, gaussian_step, reversion_tangent
 from sdesens.pricing.formulas import vasicek_bond
 from sdesens.pricing.payoffs import ZeroCouponBond
 from sdesens.sde import SDE, Number
@@ -87,10 +87,7 @@ class Vasicek(SDE):
         sigma: Tensor | None = None,
     ) -> Tensor:
         """``-kappa dr + dkappa (mean - r) + kappa dmean``."""
-        out = -self.kappa * drate
-        if kappa is not None:
-            out = out + kappa * (self.mean - rate)
-        return out if mean is None else out + self.kappa * mean
+        return reversion_tangent(self.kappa, self.mean, rate, drate, kappa, mean)
 
     def diffusion_tangent(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
@@ -79,6 +79,38 @@ class Places:
             for name, tensor in before.items():
                 for owner, leaf in self._places[name]:
                     _put(owner, leaf, tensor)
+
+
+def places_of(sde: Any, names: Iterable[str]) -> dict[str, Places]:
+    """The places of those ``names`` that are tensors of ``sde``, one by one."""
+    known = known_parameters(sde)
+    return {name: Places(sde, [name]) for name in names if name in known}
+
+
+def along(
+    places: Mapping[str, Places],
+    direction: tuple[str, int],
+    function: Callable[..., Tensor],
+    point: Sequence[Tensor],
+    tangent: Sequence[Tensor],
+) -> Tensor:
+    """The derivative of ``function`` at ``point`` along ``tangent``, and an entry of a tensor.
+
+    ``direction`` is a name and an entry; a name without a place adds nothing to ``tangent``. Inside
+    another derivative the tensor is that one's, so that derivatives nest.
+    """
+    name, entry = direction
+    if name not in places:
+        return torch.func.jvp(function, tuple(point), tuple(tangent))[1]
+    (theta,) = places[name].values()
+    unit = torch.zeros_like(theta).reshape(-1)
+    unit = torch.cat([unit[:entry], torch.ones_like(unit[:1]), unit[entry + 1 :]])
+
+    def held(theta: Tensor, *point: Tensor) -> Tensor:
+        with places[name].holding({name: theta}):
+            return function(*point)
+
+    return torch.func.jvp(held, (theta, *point), (unit.reshape(theta.shape), *tangent))[1]
 
 
 def replaced(sde: Any, tensors: Mapping[str, Tensor]) -> AbstractContextManager[None]:

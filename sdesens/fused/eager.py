@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sdesens._parameters import Places, known_parameters
+from sdesens._parameters import along, places_of
 from sdesens.fused.evaluate import drawn
 from sdesens.fused.system import Direction, Layout, Motion, tensors_of
 
@@ -29,10 +29,8 @@ class EagerKernel:
         # The model's tensors are exchanged while it is differentiated: one thread at a time.
         self._lock = Lock()
         self.dtype, size = motion.y.dtype, motion.y.shape[1]
-        names, self.asked = tensors_of(motion.model, directions)
-        known = known_parameters(motion.model)
-        self.values = {name: known[name].detach() for name in names}
-        self.places = Places(motion.model, names)
+        names, _ = tensors_of(motion.model, directions)
+        self.places = places_of(motion.model, [name for name, _ in directions])
         rows = range(1 + len(directions))
         slots = [(r, i) for r in rows for i in range(size)]
         self.layout = Layout(slots, [(r, k) for r in rows for k in range(motion.outputs)], names)
@@ -77,21 +75,10 @@ class EagerKernel:
 
     def _along(self, function, times, rates, rows) -> list[Tensor]:
         """``function`` of times and state, and its derivative along every direction."""
-        names = list(self.values)[: self.asked]
-        theta = [self.values[name] for name in names]
-        count = len(times)
-
-        def held(*arguments: Tensor) -> Tensor:
-            tensors = dict(zip(names, arguments[count + 1 :], strict=True))
-            with self.places.holding(tensors):
-                return function(*arguments[: count + 1])
-
-        point = (*times, rows[0], *theta)
-        out = [held(*point)]
-        for (name, entry), tangent in zip(self.directions, rows[1:], strict=True):
-            clock = rates if name == "maturity" else [torch.zeros_like(t) for t in times]
-            units = [torch.zeros_like(value) for value in theta]
-            if name in names:
-                units[names.index(name)].view(-1)[entry] = 1.0
-            out.append(torch.func.jvp(held, point, (*clock, tangent, *units))[1])
+        point = (*times, rows[0])
+        out = [function(*point)]
+        for direction, tangent in zip(self.directions, rows[1:], strict=True):
+            still = [torch.zeros_like(t) for t in times]
+            clock = rates if direction[0] == "maturity" else still
+            out.append(along(self.places, direction, function, point, (*clock, tangent)))
         return out

@@ -77,6 +77,16 @@ class _Barrier(Functional):
         return torch.where((flag > 0) & ~self.alive(x), torch.zeros_like(x), one)
 
 
+class Alive(_Barrier):
+    """1 until a date at which the component is at the level or beyond, 0 from then on: a jump."""
+
+    uses_law = False
+
+    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
+        out = ~self.alive(self.watched(after))
+        return torch.where((flag > 0) & out, torch.zeros_like(value), value)
+
+
 class OneStepSurvival(_Barrier):
     """The product of the probabilities of surviving each date, on paths that are made to survive.
 

@@ -115,16 +115,13 @@ def run(
         functionals=functionals, dtype=dtype, options=options, names=names,
     )  # fmt: skip
     paths = check_count("paths", paths, 2)
-    shard_size = check_count("shard_size", shard_size)
-    workers = check_count("workers", workers)
-    if not 0 <= check_count("seed", seed, 0) < 2**64:
-        raise ValueError(f"seed must be in [0, 2**64), got {seed}.")
+    check_run(seed, shard_size, workers)
     outputs = simulation.output_names()
     with tqdm(total=paths, unit="path", unit_scale=True, disable=not progress) as bar:
         bar.set_description("compiling")
         job = Job.of(simulation, seed, paths, shard_size)
         bar.set_description(f"simulating (compiled in {job.kernel.seconds:.1f} s)")
-        moments = merge_all(_count(shards(job, workers, executor), bar))
+        moments = merge_all(counted(shards(job, workers, executor), bar))
     raise_if_not_finite(moments)
     return Estimates(
         moments=moments,
@@ -147,7 +144,16 @@ def raise_if_not_finite(moments: Moments) -> None:
         )
 
 
-def _count(parts: Iterator[Moments], bar: tqdm) -> Iterator[Moments]:
+def check_run(seed: int, shard_size: int, workers: int) -> None:
+    """Raise unless these are counts, and the seed one of 64 bits."""
+    check_count("shard_size", shard_size)
+    check_count("workers", workers)
+    if not 0 <= check_count("seed", seed, 0) < 2**64:
+        raise ValueError(f"seed must be in [0, 2**64), got {seed}.")
+
+
+def counted(parts: Iterator[Moments], bar: tqdm) -> Iterator[Moments]:
+    """``parts``, their paths shown on the bar as they come."""
     for part in parts:
         bar.update(part.count)
         yield part

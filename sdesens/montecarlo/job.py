@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sdesens._parameters import Places, known_parameters
+from sdesens._parameters import along, places_of
 from sdesens.errors import UncompiledWarning
 from sdesens.fused.eager import EagerKernel
 from sdesens.fused.engine import compiled
 from sdesens.fused.kernel import Kernel, Moments, Run
 from sdesens.fused.rules import UnrecordableError
-from sdesens.fused.system import Direction, Layout, Motion, flat, tensors_of
+from sdesens.fused.system import Direction, Layout, Motion, flat
 from sdesens.montecarlo.simulation import Clock, Simulation
 
 
@@ -139,25 +139,15 @@ def _kernel(
 
 def _start(motion: Motion, x0: Tensor, directions: Sequence[Direction]) -> tuple[Tensor, Tensor]:
     """State ``(1, D)`` at the start and its tangents ``(R, 1, D)``."""
-    names, asked = tensors_of(motion.model, directions)
-    names = names[:asked]  # the start may depend on them: on what is watched, or a barrier
-    known, places = known_parameters(motion.model), Places(motion.model, names)
-    theta = [known[name].detach() for name in names]
-    begin = motion.start
+    begin, places = motion.start, places_of(motion.model, [name for name, _ in directions])
     assert begin is not None
-
-    def start(x0: Tensor, *theta: Tensor) -> Tensor:
-        with places.holding(dict(zip(names, theta, strict=True))):
-            return begin(x0)
-
     tangents = []
-    for name, entry in directions:
-        units = [torch.zeros_like(value) for value in (x0, *theta)]
-        if name == "x0":
-            units[0][0, entry] = 1.0
-        elif name in names:
-            units[1 + names.index(name)].view(-1)[entry] = 1.0
-        tangents.append(torch.func.jvp(start, (x0, *theta), tuple(units))[1])
     with torch.no_grad():
-        y = start(x0, *theta)
+        for name, entry in directions:
+            unit = torch.zeros_like(x0)
+            if name == "x0":
+                unit[0, entry] = 1.0
+            # The start may depend on the model: on what is watched, or a barrier.
+            tangents.append(along(places, (name, entry), begin, (x0,), (unit,)))
+        y = begin(x0)
     return y, torch.stack(tangents) if tangents else y.new_zeros(0, *y.shape)

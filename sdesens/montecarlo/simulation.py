@@ -83,8 +83,7 @@ class Simulation:
     def motion(self) -> Motion:
         """The step and the end of the simulation, for the fused engine."""
         advance, y, counters = self._model_step()
-        size, own, problem = y.shape[1], len(counters), self.problem
-        of_model = getattr(problem.sde, f"exponent_{self.scheme}", None)
+        size, own = y.shape[1], len(counters)
         functionals = list(self.functionals.values())
         shares = [f.normals for f in functionals]
         bridge = [_philox.word(_philox.BRIDGE, c) for c in range(sum(shares))]
@@ -97,11 +96,8 @@ class Simulation:
             def move(noise: Tensor) -> Tensor:
                 return advance(start, end, width, state, noise, flags)
 
-            def exponent(noise: Tensor) -> tuple[Tensor, Tensor]:
-                assert of_model is not None
-                return of_model(start, width, noise.mT, *problem.sde.components(state))
-
-            noise, law = self._steered(move, noise, flags, exponent if of_model else None)
+            exponent = self._exponent(start, width, state)
+            noise, law = self._steered(move, noise, flags, exponent)
             after = move(noise)
             if not functionals:
                 return after
@@ -146,6 +142,16 @@ class Simulation:
         form = noise_form(problem.method, problem.bm.shape[1], area, True)
         advance, y = solver_step(problem, form)
         return advance, y, list(form.counters)
+
+    def _exponent(
+        self, start: Tensor, width: Tensor, state: Tensor
+    ) -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
+        """What the model says of its log-return in a step, as a function of the noise."""
+        sde = self.problem.sde
+        method = getattr(sde, f"exponent_{self.scheme}", None)
+        if method is None:
+            return None
+        return lambda noise: method(start, width, noise.mT, *sde.components(state))
 
     def _steered(
         self,

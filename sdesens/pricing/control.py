@@ -11,13 +11,11 @@ from sdesens.errors import UnsupportedError
 from sdesens.fused.kernel import Moments
 from sdesens.fused.system import Direction
 from sdesens.montecarlo.estimates import Estimate
-from sdesens.pricing.estimators import Piece, plan
+from sdesens.pricing.estimators import Key, Piece, plan
 from sdesens.pricing.estimators.motions import joined
 from sdesens.pricing.payoffs import Payoff
 from sdesens.pricing.reference import closed_form_derivatives
 from sdesens.pricing.scenario import Scenario
-
-Key = tuple[Direction, ...]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,13 @@ from sdesens._checks import check_choice, check_count
 from sdesens.fused.kernel import Moments
 from sdesens.fused.system import Direction
 from sdesens.montecarlo.estimates import Estimate
-from sdesens.montecarlo.front import SHARD_SIZE, raise_if_not_finite, shards
+from sdesens.montecarlo.front import (
+    SHARD_SIZE,
+    check_run,
+    counted,
+    raise_if_not_finite,
+    shards,
+)
 from sdesens.montecarlo.job import Job
 from sdesens.montecarlo.moments import merge_all, standard_error
 from sdesens.pricing.control import Control, adjusted, with_controls
@@ -129,9 +135,7 @@ def greeks(
     paths = _check_paths(paths, antithetic)
     order = _check_order(order)
     check_choice("estimator", estimator, ESTIMATORS)
-    shard_size, workers = check_count("shard_size", shard_size), check_count("workers", workers)
-    if not 0 <= check_count("seed", seed, 0) < 2**64:
-        raise ValueError(f"seed must be in [0, 2**64), got {seed}.")
+    check_run(seed, shard_size, workers)
     scenario = Scenario.of(model, payoff, x0, steps=steps, scheme=scheme, dtype=dtype)
     directions = scenario.directions(wrt)
     pieces = plan(scenario, estimator, order, directions)
@@ -151,7 +155,7 @@ def greeks(
                 shard_size,
             )  # fmt: skip
             b.set_description(piece.estimator)
-            moments = merge_all(_counted(shards(job, workers, executor), b))
+            moments = merge_all(counted(shards(job, workers, executor), b))
             _check_finite(scenario, piece, job, moments)
             for key, estimate in _estimates(piece, job, moments, controls).items():
                 name = tuple(scenario.label(d) for d in key)
@@ -193,12 +197,6 @@ def _controls(
             f"control must be a payoff of sdesens.pricing, or several, got {control!r}."
         )
     return [Control.of(scenario, payoff, order, directions) for payoff in payoffs]
-
-
-def _counted(parts: Any, bar: tqdm) -> Any:
-    for part in parts:
-        bar.update(part.count)
-        yield part
 
 
 def _check_finite(scenario: Scenario, piece: Piece, job: Job, moments: Moments) -> None:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from sdesens._parameters import Places, known_parameters
 from sdesens.errors import NotLipschitzError
-from sdesens.fused.evaluate import drawn
-from sdesens.fused.kernel import Run
+from sdesens.montecarlo.walk import walked
 from sdesens.pricing.payoffs import CustomPayoff
 from sdesens.pricing.scenario import Scenario
 
@@ -60,7 +59,7 @@ class _Probe:
         simulation = scenario.simulation()
         self.motion, self.clock = simulation.motion(), simulation.clock()
         self.x0 = scenario.problem.x0.double()
-        self.seed, self.steps = seed, scenario.steps
+        self.seed = seed
         known = known_parameters(scenario.holder)
         self.names = [name for name in known if name.startswith("model.")]
         self.places = Places(scenario.holder, self.names)
@@ -86,14 +85,4 @@ class _Probe:
             return self._run(self.x0)
 
     def _run(self, x0: Tensor) -> Tensor:
-        motion, clock = self.motion, self.clock
-        times, rates = clock.times()
-        none = torch.zeros(0)
-        run = Run(none, times, rates, clock.flags[1:], none, PATHS, self.seed)
-        assert motion.start is not None and motion.finish is not None
-        y = motion.start(x0.expand(PATHS, -1))
-        for k in range(self.steps):
-            steps = range(k, k + 1)
-            noise = drawn(motion.counters, run, torch.float64, steps, range(PATHS))[0].T
-            y = motion.step(*times[k].unbind(0), y, noise, run.flags[k])
-        return motion.finish(times[-1, 1], y)[0]
+        return walked(self.motion, self.clock, x0.expand(PATHS, -1), self.seed)[0]

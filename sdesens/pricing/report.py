@@ -146,9 +146,7 @@ class Report:
         """
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}.")
-        found = self[key]
-        reach = NormalDist().inv_cdf(0.5 + level / 2) * found.stderr
-        return found.value - reach, found.value + reach
+        return _interval(self[key], level)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and strings, fit for JSON."""
@@ -177,10 +175,10 @@ class Report:
             ) from error
         rows = []
         for name, e in self.entries.items():
-            reach = NormalDist().inv_cdf(0.975) * e.stderr
+            low, high = _interval(e, 0.95)
             rows.append(
-                {"value": e.value, "stderr": e.stderr, "low": e.value - reach,
-                 "high": e.value + reach, "estimator": self.estimators[name]}
+                {"value": e.value, "stderr": e.stderr, "low": low, "high": high,
+                 "estimator": self.estimators[name]}
             )  # fmt: skip
         return pandas.DataFrame(rows, index=[_label(name) for name in self.entries])
 
@@ -199,6 +197,11 @@ class Report:
                 f"{self.estimators[name]}"
             )
         return "\n".join(lines)
+
+
+def _interval(estimate: Estimate, level: float) -> tuple[Any, Any]:
+    reach = NormalDist().inv_cdf(0.5 + level / 2) * estimate.stderr
+    return estimate.value - reach, estimate.value + reach
 
 
 def _label(name: Name) -> str:

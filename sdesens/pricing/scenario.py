@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sdesens._checks import check_choice, check_count
 from sdesens.errors import UnsupportedError
-from sdesens.fused.system import Direction
+from sdesens.fused.system import Direction, Motion
 from sdesens.montecarlo.front import check_functionals, component_names, distinct, problem_of
 from sdesens.montecarlo.functionals import Functional, Integral
 from sdesens.montecarlo.laws import Conditioning, conditioning
@@ -148,8 +148,21 @@ class Scenario:
             self.conditioning if needed else None, self.holder,
         )  # fmt: skip
 
+    @cached_property
+    def bare(self) -> Motion:
+        """The model alone, with nothing gathered."""
+        return self.simulation({}, lambda end: end.y[:, 0]).motion()
+
+    def first_step(self, noise: Tensor) -> Tensor:
+        """The state after a step from the start with this noise, ``(P, M)`` to ``(P, D)``."""
+        motion = self.bare
+        h = torch.tensor(self.maturity / self.steps, dtype=noise.dtype)
+        flags = noise.new_zeros(motion.flags)
+        return motion.step(h * 0, h, h, motion.y.expand(noise.shape[0], -1), noise, flags)
+
     @property
     def has_short_rate(self) -> bool:
+        """Whether the rate that discounts is a component of the state."""
         model = self.model
         return isinstance(model, SDE) and "rate" in model.state and not hasattr(model, "rate")
 

@@ -39,7 +39,7 @@ from sdesens.pricing.estimators.motions import (
     differentiated,
     joined,
 )
-from sdesens.pricing.estimators.plan import _push, _with_shares, shares
+from sdesens.pricing.estimators.plan import _with_shares, push_of, shares
 from sdesens.pricing.formulas import black_call, forward_value, geometric_asian_call
 from sdesens.pricing.scenario import Scenario
 
@@ -227,11 +227,11 @@ def test_weights_of_correlated_assets_have_no_bias():
 def test_weights_find_the_channel_that_moves_the_asset():
     # Elimination would divide by what channel 0 does to the spot, here nothing.
     option = Digital(110.0, 1.0)
-    assert _push(scenario_of(option, (100.0, 1.0), Crossed())) == Push([0, 1], [1, 0])
-    assert _push(scenario_of(option, (100.0, 0.2), SABR(1.0, 0.3, 0.0))) == Push([0, 1], [1, 0])
-    assert _push(scenario_of(Exchange(1.0), (100.0, 80.0), PAIR)) == Push([0, 1], [0, 1])
+    assert push_of(scenario_of(option, (100.0, 1.0), Crossed())) == Push([0, 1], [1, 0])
+    assert push_of(scenario_of(option, (100.0, 0.2), SABR(1.0, 0.3, 0.0))) == Push([0, 1], [1, 0])
+    assert push_of(scenario_of(Exchange(1.0), (100.0, 80.0), PAIR)) == Push([0, 1], [0, 1])
     euler = scenario_of(option, (100.0, 0.04), HESTON, scheme="euler")
-    assert _push(euler) == Push([0, 1], [0, 1])
+    assert push_of(euler) == Push([0, 1], [0, 1])
 
 
 @pytest.mark.slow

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from sdesens.errors import UnsupportedError
-from sdesens.fused.evaluate import drawn
-from sdesens.fused.kernel import Run
 from sdesens.fused.system import Motion
 from sdesens.montecarlo.bridges import IntegratedVariance
 from sdesens.montecarlo.functionals import Functional
 from sdesens.montecarlo.laws import Conditioning
 from sdesens.montecarlo.simulation import Clock, Simulation, State
+from sdesens.montecarlo.walk import walked
 from sdesens.pricing.estimators.motions import combined
 from sdesens.pricing.laws import LognormalLaw, NormalLaw
 from sdesens.pricing.payoffs import Barrier
@@ -48,21 +47,20 @@ class Base:
 
 def plain(scenario: Scenario) -> Base:
     """The payoff as it is paid."""
-    payoff = scenario.payoff
-    smooth = payoff.rough is not None and not payoff.rough and payoff.smooth_before
-    return Base.of(scenario.simulation(), smooth)
+    return Base.of(scenario.simulation(), scenario.payoff.is_smooth)
 
 
-def conditional(scenario: Scenario) -> Base:
+def conditional(scenario: Scenario, order: int) -> Base:
     """The expectation of the payoff over the steps after the last date at which it is watched.
 
     Where the asset is log-normal given other factors that move by themselves (Heston's variance,
     Merton's jumps), over all these steps; else over the last one.
 
     Raises:
-        UnsupportedError: if that expectation is not known.
+        UnsupportedError: if that expectation is not known, or not smooth enough for derivatives
+            of this order.
     """
-    reason = why_not_conditional(scenario)
+    reason = why_not_conditional(scenario, order)
     if reason:
         raise UnsupportedError(f"{reason} {_CURE}")
     functionals = _without_last(scenario, scenario.functionals)
@@ -72,9 +70,9 @@ def conditional(scenario: Scenario) -> Base:
 _CURE = "Use estimator='auto', or one of the others it names."
 
 
-def why_not_conditional(scenario: Scenario) -> str:
-    """Why the payoff has no known expectation over the last step; empty if it has."""
-    payoff, model = scenario.payoff, type(scenario.model).__name__
+def why_not_conditional(scenario: Scenario, order: int) -> str:
+    """Why an expectation over the last step has no derivatives of this order; empty if it has."""
+    model = type(scenario.model).__name__
     if scenario.conditioning is None:
         return (
             f"no expectation over the last step: {model} does not say of its scheme "
@@ -88,10 +86,17 @@ def why_not_conditional(scenario: Scenario) -> str:
         )
     if scenario.has_short_rate:
         return "no expectation over the last step: the discount factor depends on it too."
+    return _why_not_of_payoff(scenario, free_nodes(scenario, scenario.conditioning), order)
+
+
+def _why_not_of_payoff(scenario: Scenario, free: range, order: int) -> str:
+    payoff = scenario.payoff
     if isinstance(payoff, Barrier) and payoff.watched:
         return "no expectation over the last step alone: the payoff also jumps at dates before it."
     if payoff.watched is None or not has_expectation(scenario):
         return f"no expectation over the last step: that of {payoff} is not known in closed form."
+    if (payoff.jumps or order == 2) and is_still(scenario, [free]):
+        return f"the expectation is not smooth: over the steps that are averaged {_STILL}"
     return ""
 
 
@@ -119,11 +124,11 @@ def surviving(scenario: Scenario, *, averaged: bool) -> Base:
             f"one-step survival is for barrier options watched at dates, got {payoff}. {_CURE}"
         )
     if scenario.conditioning is None or is_frozen(scenario):
-        raise UnsupportedError(f"{why_not_conditional(scenario)} {_CURE}")
+        raise UnsupportedError(f"{why_not_conditional(scenario, 1)} {_CURE}")
     if payoff.knocks_in:
         whole, out = (replace(scenario, payoff=part) for part in (payoff.whole, payoff.out))
         parts = [
-            conditional(whole) if averaged else plain(whole),
+            conditional(whole, order=2) if averaged else plain(whole),
             surviving(out, averaged=averaged),
         ]
         motion = combined([(1.0, parts[0].motion), (-1.0, parts[1].motion)])
@@ -148,16 +153,6 @@ _STILL = (
 )
 
 
-def why_not_averaged(scenario: Scenario, order: int) -> str:
-    """Why derivatives of the expectation would miss a jump; empty if they do not."""
-    law = scenario.conditioning
-    if law is None or not (scenario.payoff.jumps or order == 2):
-        return ""
-    if is_still(scenario, [free_nodes(scenario, law)]):
-        return f"the expectation is not smooth: over the steps that are averaged {_STILL}"
-    return ""
-
-
 def is_still(scenario: Scenario, groups: Sequence[range]) -> bool:
     """Whether, in a mixture, all steps to the nodes of a group have no variance on some path.
 
@@ -171,19 +166,15 @@ def is_still(scenario: Scenario, groups: Sequence[range]) -> bool:
         name: IntegratedVariance([k * width for k in group])
         for name, group in zip(names, groups, strict=True)
     }
-    simulation = scenario.simulation(functionals, lambda end: end.y[:, 0])
-    motion, clock = simulation.motion(), simulation.clock()
-    times, rates = clock.times()
-    run = Run(torch.zeros(0), times, rates, clock.flags[1:], torch.zeros(0), _TRIED, seed=0)
-    assert motion.start is not None
-    dtype = motion.y.dtype
+
+    def least(end: State) -> Tensor:
+        return torch.stack([getattr(end, name) for name in names]).amin(0)
+
+    simulation = scenario.simulation(functionals, least)
     with torch.no_grad():
-        y = motion.start(scenario.problem.x0.expand(_TRIED, -1))
-        for k in range(scenario.steps):
-            noise = drawn(motion.counters, run, dtype, range(k, k + 1), range(_TRIED))[0].T
-            y = motion.step(*times[k].to(dtype).unbind(0), y, noise, run.flags[k].to(dtype))
-    columns = y[:, scenario.problem.x0.shape[1] :][:, : len(groups)]
-    return bool((columns == 0).any())
+        x0 = scenario.problem.x0.expand(_TRIED, -1)
+        (variances,) = walked(simulation.motion(), simulation.clock(), x0, seed=0)
+    return bool((variances == 0).any())
 
 
 _TRIED = 2**13  # paths
@@ -204,17 +195,11 @@ def is_frozen(scenario: Scenario) -> bool:
     law = scenario.conditioning
     if law is None or not is_mixture(scenario):
         return False
-    motion = scenario.simulation({}, lambda end: end.y[:, 0]).motion()
-    h = torch.tensor(scenario.maturity / scenario.steps, dtype=motion.y.dtype)
+    motion = scenario.bare
     noise = torch.linspace(-3.0, 3.0, 7, dtype=motion.y.dtype)[:, None]
     noise = noise.expand(-1, len(motion.counters))
-    y = motion.y.expand(len(noise), -1)
-
-    def step(noise: Tensor) -> Tensor:
-        return motion.step(h * 0, h, h, y, noise, y.new_zeros(motion.flags))
-
     with torch.no_grad():
-        return not bool((law.law(step, noise).stdev != 0).any())
+        return not bool((law.law(scenario.first_step, noise).stdev != 0).any())
 
 
 def free_nodes(scenario: Scenario, law: Conditioning) -> range:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens._parameters import Places, known_parameters
+from sdesens._parameters import along, places_of
 from sdesens.fused.system import Direction, Motion
 
 CLOCK_FLAGS = 4  # the share of the tangent that is pushed out, and the rates of the three times
@@ -66,8 +66,7 @@ class _Differentiated:
     def __init__(self, motion: Motion, inner: Sequence[Direction], push: Push | None) -> None:
         self.motion, self.inner, self.push = motion, inner, push
         self.size, self.count = motion.y.shape[1], len(inner)
-        self.known = known_parameters(motion.model)
-        self.places = {n: Places(motion.model, [n]) for n, _ in inner if n in self.known}
+        self.places = places_of(motion.model, [name for name, _ in inner])
 
     def result(self) -> Motion:
         """The motion."""
@@ -97,32 +96,10 @@ class _Differentiated:
                 unit = torch.zeros_like(x0)
                 if name == "x0":
                     unit[:, entry] = 1.0
-                parts.append(self.along(begin, (x0,), (unit,), name, entry))
+                parts.append(along(self.places, (name, entry), begin, (x0,), (unit,)))
         if self.push is not None:
             parts.append(parts[0].new_zeros(parts[0].shape[0], self.count))
         return torch.cat(parts, dim=1)
-
-    def along(
-        self,
-        function: Callable[..., Tensor],
-        point: Sequence[Tensor],
-        tangent: Sequence[Tensor],
-        name: str,
-        entry: int,
-    ) -> Tensor:
-        """The derivative of ``function`` at ``point`` along a tangent and an inner direction."""
-        if name not in self.places:
-            return torch.func.jvp(function, tuple(point), tuple(tangent))[1]
-        places = self.places[name]
-        (theta,) = places.values()  # inside another derivative, that one's tensor
-        unit = torch.zeros_like(theta).reshape(-1)
-        unit = torch.cat([unit[:entry], torch.ones_like(unit[:1]), unit[entry + 1 :]])
-
-        def held(theta: Tensor, *point: Tensor) -> Tensor:
-            with places.holding({name: theta}):
-                return function(*point)
-
-        return torch.func.jvp(held, (theta, *point), (unit.reshape(theta.shape), *tangent))[1]
 
     def split(self, y: Tensor) -> tuple[Tensor, list[Tensor], Sequence[Tensor]]:
         """State, tangents and weights."""
@@ -144,13 +121,13 @@ class _Differentiated:
             clock = rates if name == "maturity" else [torch.zeros_like(r) for r in rates]
 
             def tangent(noise: Tensor, k=k, name=name, entry=entry, clock=clock) -> Tensor:
-                return self.along(
+                return along(
+                    self.places,
+                    (name, entry),
                     lambda a, b, c, y: self.motion.step(a, b, c, y, noise, own),
                     (start, end, width, state),
                     (*(r.to(t) for r, t in zip(clock, (start, end, width), strict=True)),
                      tangents[k]),
-                    name,
-                    entry,
                 )  # fmt: skip
 
             if self.push is None:
@@ -176,7 +153,7 @@ class _Differentiated:
         out = list(outputs.unbind(0))
         for k, (name, entry) in enumerate(self.inner):
             rate = torch.ones_like(end) if name == "maturity" else torch.zeros_like(end)
-            slope = self.along(values, (end, state), (rate, tangents[k]), name, entry)
+            slope = along(self.places, (name, entry), values, (end, state), (rate, tangents[k]))
             if self.push is not None:
                 slope = slope + outputs * weights[k]
             out += slope.unbind(0)

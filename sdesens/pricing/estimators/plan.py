@@ -18,7 +18,6 @@ from sdesens.pricing.estimators.bases import (
     is_mixture,
     plain,
     surviving,
-    why_not_averaged,
     why_not_conditional,
 )
 from sdesens.pricing.estimators.motions import Push, differentiated, last_outputs
@@ -28,7 +27,6 @@ from sdesens.pricing.scenario import Scenario
 ESTIMATORS = (
     "auto", "pathwise", "mixed", "conditional", "one-step-survival", "bismut", "likelihood-ratio",
 )  # fmt: skip
-_WEIGHTS = ("bismut", "likelihood-ratio")
 
 Key = tuple[Direction, ...]  # () the price, (a,) a first derivative, (a, b) a second
 
@@ -68,13 +66,7 @@ def plan(
         case "mixed":
             return _mixed(scenario, order, directions)
         case "conditional":
-            base = conditional(scenario)
-            reason = why_not_averaged(scenario, order)
-            if reason:
-                raise UnsupportedError(
-                    f"{reason} Use estimator='auto', or another model or scheme."
-                )
-            return _smooth(base, estimator, order, directions, scenario)
+            return _smooth(conditional(scenario, order), estimator, order, directions, scenario)
         case "one-step-survival":
             base = surviving(scenario, averaged=order == 2)
             return _smooth(base, estimator, order, directions, scenario)
@@ -88,17 +80,18 @@ def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> s
         UnsupportedError: if there is none.
     """
     payoff, contract = scenario.payoff, any(n.startswith("payoff.") for n, _ in directions)
-    averaged = not (why_not_conditional(scenario) or why_not_averaged(scenario, order))
+    not_averaged = why_not_conditional(scenario, order)
+    averaged = not not_averaged
     steered = scenario.conditioning and not is_frozen(scenario)
     if isinstance(payoff, Barrier) and payoff.dates is not None and steered:
         only_at_end = averaged and is_mixture(scenario) and not payoff.watched
         return "conditional" if only_at_end and not payoff.knocks_in else "one-step-survival"
     if averaged and is_mixture(scenario) and (order == 1 or payoff.smooth_before):
         return "conditional"
-    smooth = payoff.rough is not None and not payoff.rough and payoff.smooth_before
-    if not payoff.jumps and (order == 1 or smooth):
+    if not payoff.jumps and (order == 1 or payoff.is_smooth):
         return "pathwise"
-    reason = why_not_weighted(scenario)
+    push = push_of(scenario)
+    reason = push if isinstance(push, str) else ""
     if contract and payoff.jumps and not reason:
         reason = "a weight cannot move a number of the contract at which the payoff jumps."
     if contract and order == 2 and not reason:
@@ -109,44 +102,37 @@ def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> s
         return "conditional"
     raise UnsupportedError(
         f"no estimator is right for {payoff} at order {order}: {reason} "
-        f"{why_not_conditional(scenario) or 'What it gathers before the last date is not smooth.'}"
+        f"{not_averaged or 'What it gathers before the last date is not smooth.'}"
     )
 
 
-def why_not_weighted(scenario: Scenario) -> str:
-    """Why the noise cannot move the payoff's asset about; empty if it can."""
-    payoff = scenario.payoff
+def push_of(scenario: Scenario) -> Push | str:
+    """How the noise moves the payoff's asset about, or why it cannot."""
+    payoff, law = scenario.payoff, scenario.conditioning
     if payoff.watches_start:
         return "no weight: the payoff is not smooth in the start, which no noise moves."
     if payoff.rough is None:
         return "no weight: the payoff is not smooth at any time, and noise needs a while to act."
     if not payoff.smooth_before and not payoff.jumps and len(payoff.rough) == 0:
         return "no weight: the payoff does not say where it is not smooth."
-    push = _push(scenario)
-    if isinstance(push, str):
-        return push
-    slopes = _slopes(scenario, push)
-    degenerate = not bool(torch.isfinite(slopes).all()) or float(torch.linalg.det(slopes)) == 0
-    if degenerate:
-        return (
-            f"no weight: at the start the noise does not move the asset of "
-            f"{type(scenario.model).__name__} in every direction (a volatility of 0, a correlation "
-            f"of 1)."
-        )
-    return ""
-
-
-def _push(scenario: Scenario) -> Push | str:
-    law = scenario.conditioning
+    model = type(scenario.model).__name__
     if law is not None:
-        return Push([law.column], [law.channel])
-    d, inputs = scenario.problem.x0.shape[1], _noise_inputs(scenario)
-    if inputs != d:
+        push = Push([law.column], [law.channel])
+    else:
+        d, inputs = scenario.problem.x0.shape[1], len(scenario.bare.counters)
+        if inputs != d:
+            return (
+                f"no weight: {inputs} noise inputs a step for {d} components of {model}; there "
+                f"must be as many."
+            )
+        push = _pivoted(_slopes(scenario, Push(range(d), range(d))))
+    slopes = _slopes(scenario, push)
+    if not bool(torch.isfinite(slopes).all()) or float(torch.linalg.det(slopes)) == 0:
         return (
-            f"no weight: {inputs} noise inputs a step for {d} components of "
-            f"{type(scenario.model).__name__}; there must be as many."
+            f"no weight: at the start the noise does not move the asset of {model} in every "
+            f"direction (a volatility of 0, a correlation of 1)."
         )
-    return _pivoted(_slopes(scenario, Push(list(range(d)), list(range(d)))))
+    return push
 
 
 def _pivoted(slopes: Tensor) -> Push:
@@ -162,24 +148,16 @@ def _pivoted(slopes: Tensor) -> Push:
     return Push(list(range(len(slopes))), channels)
 
 
-def _noise_inputs(scenario: Scenario) -> int:
-    return len(scenario.simulation({}, lambda end: end.y[:, 0]).motion().counters)
-
-
 def _slopes(scenario: Scenario, push: Push) -> Tensor:
     """How the channels move the rows in a step from the start."""
-    motion = scenario.simulation({}, lambda end: end.y[:, 0]).motion()
-    h = torch.tensor(scenario.maturity / scenario.steps, dtype=motion.y.dtype)
+    motion = scenario.bare
     noise = motion.y.new_full((1, len(motion.counters)), 0.1)
-
-    def move(noise: Tensor) -> Tensor:
-        return motion.step(h * 0, h, h, motion.y, noise, motion.y.new_zeros(motion.flags))
-
     columns = []
     for c in push.channels:
         unit = torch.zeros_like(noise)
         unit[:, c] = 1.0
-        columns.append(torch.func.jvp(move, (noise,), (unit,))[1][0, list(push.rows)])
+        slope = torch.func.jvp(scenario.first_step, (noise,), (unit,))[1]
+        columns.append(slope[0, list(push.rows)])
     return torch.stack(columns, dim=1).detach().double()
 
 
@@ -280,10 +258,9 @@ def _weighted(
 
 
 def _checked_push(scenario: Scenario) -> Push:
-    reason = why_not_weighted(scenario)
-    push = _push(scenario)
-    if reason or isinstance(push, str):
-        raise UnsupportedError(f"{reason} Use estimator='auto'.")
+    push = push_of(scenario)
+    if isinstance(push, str):
+        raise UnsupportedError(f"{push} Use estimator='auto'.")
     return push
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sdesens._checks import check_choice
-from sdesens.montecarlo.bridges import BridgeSurvival, OneStepSurvival
+from sdesens.montecarlo.bridges import Alive, BridgeSurvival, OneStepSurvival
 from sdesens.montecarlo.functionals import Functional
 from sdesens.pricing.laws import Law
 from sdesens.pricing.payoffs.base import (
@@ -25,21 +25,6 @@ from sdesens.pricing.payoffs.base import (
 from sdesens.pricing.payoffs.vanilla import Call, Put
 
 KINDS = ("down-and-out", "down-and-in", "up-and-out", "up-and-in")
-
-
-class Alive(Functional):
-    """1 until a date at which the asset is beyond the barrier, 0 from then on."""
-
-    def __init__(self, of: str, dates: Sequence[float], barrier: Barrier) -> None:
-        super().__init__(of, dates)
-        self.barrier = barrier
-
-    def start(self, state: Any, flag: Tensor) -> Tensor:
-        return torch.ones_like(self.watched(state))
-
-    def update(self, value: Tensor, before: Any, after: Any, flag: Tensor) -> Tensor:
-        out = ~self.barrier.is_alive(self.watched(after))
-        return torch.where((flag > 0) & out, torch.zeros_like(value), value)
 
 
 class Barrier(Payoff):
@@ -115,10 +100,6 @@ class Barrier(Payoff):
     def watched(self) -> Sequence[float] | None:
         return None if self.dates is None else before(self.dates, self.maturity)
 
-    def is_alive(self, x: Tensor) -> Tensor:
-        """Whether ``x`` is on the side of the barrier where nothing happens."""
-        return x > self.barrier if self.above else x < self.barrier
-
     def level(self) -> Tensor:
         """The barrier."""
         return self.barrier
@@ -126,7 +107,7 @@ class Barrier(Payoff):
     def functionals(self, asset: Asset) -> dict[str, Functional]:
         if self.dates is None:
             return {"alive": BridgeSurvival(asset.name, self.level, self.above)}
-        return {"alive": Alive(asset.name, self.dates, self)}
+        return {"alive": Alive(asset.name, self.level, self.above, self.dates)}
 
     def surviving(self, asset: Asset) -> dict[str, Functional]:
         """What is gathered in place of ``functionals`` under one-step survival."""

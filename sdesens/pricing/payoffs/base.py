@@ -69,6 +69,11 @@ class Payoff(nn.Module):
         return (self.maturity,)
 
     @property
+    def is_smooth(self) -> bool:
+        """Whether the amount is twice differentiable along the path."""
+        return self.rough is not None and not self.rough and self.smooth_before
+
+    @property
     def watched(self) -> Sequence[float] | None:
         """Dates before maturity at which the asset matters; None for all nodes of the grid."""
         return ()

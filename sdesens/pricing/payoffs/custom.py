@@ -26,11 +26,8 @@ class CustomPayoff(Payoff):
         of: str | None,
     ) -> None:
         super().__init__(maturity, of)
-        self.fn, self.dates, self.jumps = (
-            fn,
-            check_dates("dates", dates, self.maturity),
-            (not lipschitz),
-        )
+        self.fn, self.jumps = fn, not lipschitz
+        self.dates = check_dates("dates", dates, self.maturity)
 
     @property
     def rough(self) -> Sequence[float]:
