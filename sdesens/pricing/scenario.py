@@ -87,6 +87,7 @@ class Scenario:
         scenario = cls(problem, payoff, asset, steps, scheme, Holder(model, payoff))
         scenario._check_start()
         if on_grid:
+            _check_dates(payoff, steps)
             check_functionals(scenario.functionals, model, problem.x0, payoff.maturity, steps)
         scenario.simulation().output_names()  # the payoff is run once, on two paths
         return scenario
@@ -256,6 +257,24 @@ class Scenario:
             return short
         at = torch.unravel_index(torch.tensor(entry), shape)
         return short + str([int(i) for i in at])
+
+
+def _check_dates(payoff: Payoff, steps: int) -> None:
+    """Raise unless the payoff's dates are nodes of the grid; with a number of steps that does."""
+
+    def off_grid(steps: int) -> list[float]:
+        nodes = [(t, t / payoff.maturity * steps) for t in getattr(payoff, "dates", None) or ()]
+        return [t for t, node in nodes if abs(node - round(node)) > 1e-6]
+
+    wrong = off_grid(steps)
+    if wrong:
+        fitting = next((n for n in range(steps, 20 * steps + 1000) if not off_grid(n)), None)
+        cure = f"Use steps={fitting}" if fitting else "Use another number of steps"
+        nearest = round(wrong[0] / payoff.maturity * steps) * payoff.maturity / steps
+        raise ValueError(
+            f"{payoff} is watched at {wrong[0]:g}, which is not on the grid of {steps} steps up to "
+            f"{payoff.maturity:g}; the nearest node is {nearest:g}. {cure}, or change the dates."
+        )
 
 
 def _with_likelihood(model: Any, x0: Tensor | Sequence[float]) -> Tensor | Sequence[float]:
