@@ -11,6 +11,7 @@ than on the source (times of execution, versions, random cell ids, standard erro
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -63,7 +64,8 @@ def executed(source: Path) -> Any:
         record_timing=False,
         resources={"metadata": {"path": str(source.parent)}},
     )
-    client.execute()
+    # Without ipywidgets tqdm warns that its bars will be plain.
+    client.execute(env=os.environ | {"PYTHONWARNINGS": "ignore:IProgress not found"})
     notebook.metadata["language_info"] = {"name": "python", "file_extension": ".py"}
     for cell in notebook.cells:
         if cell.cell_type == "code":
