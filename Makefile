@@ -1,17 +1,21 @@
 # make demo   set everything up and run the main job
 # make test   set everything up, lint, and run the tests
+# make notebooks   run the tutorials in full and write them with their outputs
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format clean
+.PHONY: demo test notebooks lint format clean
 
 demo: $(READY)
 	$(BIN)/python scripts/demo.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+notebooks: $(READY)
+	$(BIN)/python scripts/run_notebooks.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

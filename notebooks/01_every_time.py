@@ -11,20 +11,22 @@
 # %% [markdown]
 # # 1. The derivative of a path at every time
 #
-# An Ornstein-Uhlenbeck process $dX = -X\,dt + dW$ is solved on 100 times by Euler's method. What is
-# $dX_t/dx_0$ at each of them? Asked of PyTorch in the obvious way the answer is one number, summed
-# over the times; asked in a loop it is right and slow
-# ([Stack Overflow 78658755](https://stackoverflow.com/q/78658755)). This notebook shows why, gives
-# the answer in three ways by hand, and then in one line.
+# An Ornstein-Uhlenbeck process $dX = -X\,dt + dW$ is solved on 100 times by Euler's method. What
+# is $dX_t/dx_0$ at each of them? Asked of PyTorch in the obvious way the answer is one number,
+# summed over the times; asked in a loop it is right and slow ([Stack Overflow
+# 78658755](https://stackoverflow.com/q/78658755)). This notebook shows why, gives the answer in
+# three ways by hand, and then in one line.
 
 # %%
 # %matplotlib inline
 import os
+import textwrap
 import time
 
 import matplotlib as mpl
 import torch
 import torchsde
+from matplotlib.figure import Figure
 from torch import nn
 
 import sdesens
@@ -39,8 +41,8 @@ torch.set_default_dtype(torch.float64)
 # %% [markdown]
 # ## The question
 #
-# A drift `f`, a diffusion `g`, a Brownian path, and one call of torchsde. The path has shape
-# `(T, B, d)`: times, samples, components.
+# A drift `f`, a diffusion `g`, a Brownian path, and one call of torchsde. The path has shape `(T,
+# B, d)`: times, samples, components.
 
 
 # %%
@@ -85,8 +87,9 @@ assert torch.isclose(ones.squeeze(), exact.sum(), rtol=1e-12)
 
 # %% [markdown]
 # `torch.autograd.grad(y, x, v)` returns the product $v^\top J$ of `grad_outputs` with the Jacobian
-# $J = \partial y/\partial x$. Here $J$ is a column of $T$ numbers, and $v = (1, \dots, 1)$ adds them
-# up. To read one number, `v` must be 1 at one time and 0 elsewhere. That is what the loop does.
+# $J = \partial y/\partial x$. Here $J$ is a column of $T$ numbers, and $v = (1, \dots, 1)$ adds
+# them up. To read one number, `v` must be 1 at one time and 0 elsewhere. That is what the loop
+# does.
 
 
 # %%
@@ -103,14 +106,14 @@ print(f"loop, largest error {error(loop(path, x0)):.1e}")
 assert error(loop(path, x0)) < 1e-12
 
 # %% [markdown]
-# It is right, and the $k$-th backward pass walks back through $k$ steps: $T^2/2$ of them in all, one
-# small tensor at a time.
+# It is right, and the $k$-th backward pass walks back through $k$ steps: $T^2/2$ of them in all,
+# one small tensor at a time.
 #
 # ## Three ways by hand
 #
 # **Reverse mode, all rows at once.** The loop's vectors $v$ are the rows of the identity.
-# `is_grads_batched=True` takes them together, in one backward pass over a batch of $T$ vectors. (Without
-# that flag the same call is a shape error.)
+# `is_grads_batched=True` takes them together, in one backward pass over a batch of $T$ vectors.
+# (Without that flag the same call is a shape error.)
 
 # %%
 identity = torch.eye(T).reshape(T, T, 1, 1)
@@ -120,9 +123,9 @@ print(f"batched vjp, largest error {error(by_vjp):.1e}")
 assert error(by_vjp) < 1e-12
 
 # %% [markdown]
-# **Forward mode.** There are many outputs and only one input, so go the other way: push the input's
-# derivative, 1, through the solver. One solve carries $J_t$ along with $X_t$, and all times come out
-# on the way.
+# **Forward mode.** There are many outputs and only one input, so go the other way: push the
+# input's derivative, 1, through the solver. One solve carries $J_t$ along with $X_t$, and all
+# times come out on the way.
 
 # %%
 _, by_jvp = torch.func.jvp(solve, (torch.zeros(1, 1),), (torch.ones(1, 1),))
@@ -130,9 +133,9 @@ print(f"jvp, largest error {error(by_jvp[:, 0, 0]):.1e}")
 assert error(by_jvp[:, 0, 0]) < 1e-12
 
 # %% [markdown]
-# (The Brownian path matters here: torchsde's own `BrownianInterval` draws its numbers when they are
-# asked for, which `torch.func.vmap` and `jacfwd` refuse. The increments of `BrownianPath` are a
-# function of the seed.)
+# (The Brownian path matters here: torchsde's own `BrownianInterval` draws its numbers when they
+# are asked for, which `torch.func.vmap` and `jacfwd` refuse. The increments of `BrownianPath` are
+# a function of the seed.)
 #
 # **The tangent SDE.** Differentiate the equation itself. With $J_t = dX_t/dx_0$,
 #
@@ -154,7 +157,8 @@ assert error(by_tangent) < 1e-12
 # %% [markdown]
 # ## In one line
 #
-# `sensitivities` has the three as modes. They solve on the same Brownian path and agree to rounding.
+# `sensitivities` has the three as modes. They solve on the same Brownian path and agree to
+# rounding.
 
 # %%
 start = torch.zeros(1, 1)
@@ -169,11 +173,11 @@ for mode, sens in by_mode.items():
     assert error(sens.dx0[:, 0, 0, 0]) < 1e-12
 
 # %% [markdown]
-# `seed=0` gives the noise of `BrownianPath(..., seed=0)` above, whatever the global seeds of torch and
-# NumPy are, so the path is the same to the last bit.
+# `seed=0` gives the noise of `BrownianPath(..., seed=0)` above, whatever the global seeds of torch
+# and NumPy are, so the path is the same to the last bit.
 #
-# This $J$ is a known curve since $f$ is linear and $g$ constant. In general the derivative is random,
-# one curve for each path of the noise. A process with both $f'$ and $g'$ that vary:
+# This $J$ is a known curve since $f$ is linear and $g$ constant. In general the derivative is
+# random, one curve for each path of the noise. A process with both $f'$ and $g'$ that vary:
 
 
 # %%
@@ -194,8 +198,9 @@ print(found)
 assert found.agree
 
 # %% [markdown]
-# `compare_modes` runs every mode and a central difference (two solves on the same noise, with the start
-# moved a little up and down) and says where they part. It is the check to run on a model of your own.
+# `compare_modes` runs every mode and a central difference (two solves on the same noise, with the
+# start moved a little up and down) and says where they part. It is the check to run on a model of
+# your own.
 
 # %%
 above, below = plots.modes(found)
@@ -207,19 +212,18 @@ above.figure
 # %%
 B = 200 if QUICK else 2000
 many = sdesens.sensitivities(Sine(), torch.full((B, 1), 0.5), ts, **settings)
-with plots.style():
-    figure = mpl.figure.Figure(figsize=(7.2, 3.0))
-    left, right = figure.subplots(1, 2)
-    plots.path_fan(many, ax=left)
-    plots.tangent_fan(many, ax=right)
+figure = Figure(figsize=(7.2, 3.0))
+left, right = figure.subplots(1, 2)
+plots.path_fan(many, ax=left).set_title("(a) path")
+plots.tangent_fan(many, ax=right).set_title("(b) its derivative")
 figure
 
 # %% [markdown]
 # ## Which step?
 #
-# `ts` says where the answer is wanted, `dt` how the solver steps. They are not the same thing. Without
-# `dt` torchsde steps by 0.001, and between steps it interpolates linearly. The derivative is always that
-# of the discrete path that was computed.
+# `ts` says where the answer is wanted, `dt` how the solver steps. They are not the same thing.
+# Without `dt` torchsde steps by 0.001, and between steps it interpolates linearly. The derivative
+# is always that of the discrete path that was computed.
 
 # %%
 print("  dt       steps to 1  dX_1/dx0      (1 - dt)^steps   exp(-1) = 0.367879441")
@@ -232,8 +236,8 @@ for step, steps in ((dt, T - 1), (None, 1000), (0.05, 20)):
 # %% [markdown]
 # ## Shapes
 #
-# For a state of dimension $d$ the derivative at one time of one sample is a $d \times d$ matrix, *out by
-# in*: `dx0[t, b, i, j]` is $dX^i_t/dx_0^j$. A linear drift $A X$ has the Euler derivative
+# For a state of dimension $d$ the derivative at one time of one sample is a $d \times d$ matrix,
+# *out by in*: `dx0[t, b, i, j]` is $dX^i_t/dx_0^j$. A linear drift $A X$ has the Euler derivative
 # $(I + A\,\Delta t)^k$:
 
 
@@ -281,8 +285,8 @@ assert torch.allclose(column_sums[0], power.sum(0), rtol=0, atol=1e-12)
 # ## Memory
 #
 # With $B$ samples the output has $T B d$ entries, and the identity over all of them $(TBd)^2$: for
-# $T = 100$ and $B = 1000$ that is 80 GB. Nearly all of it would be spent on zeros, as a sample does not
-# depend on the start of another. Five samples show it:
+# $T = 100$ and $B = 1000$ that is 80 GB. Nearly all of it would be spent on zeros, as a sample
+# does not depend on the start of another. Five samples show it:
 
 # %%
 B = 5
@@ -298,8 +302,8 @@ print("share of the Jacobian that is not zero:", (full != 0).double().mean().ite
 assert torch.count_nonzero(full) == torch.count_nonzero(diagonal)
 
 # %% [markdown]
-# So let one vector ask for all samples at once: the identity runs over $T d$ only, and the gradient comes
-# back with the samples side by side.
+# So let one vector ask for all samples at once: the identity runs over $T d$ only, and the
+# gradient comes back with the samples side by side.
 
 # %%
 by_time = torch.eye(T)[:, :, None, None].expand(T, T, B, 1)
@@ -311,9 +315,9 @@ for name, count in numbers.items():
     print(f"grad_outputs over {name:5}, T=100, B=1000: {8 * count / 1e9:7.2f} GB")
 
 # %% [markdown]
-# The `vjp` mode goes one step further and never builds the long graph: it linearises the solver's steps
-# (all at once under `vmap`) and multiplies the step Jacobians along time. `chunk_size`, the number of
-# steps linearised at once, bounds the memory and changes no bit.
+# The `vjp` mode goes one step further and never builds the long graph: it linearises the solver's
+# steps (all at once under `vmap`) and multiplies the step Jacobians along time. `chunk_size`, the
+# number of steps linearised at once, bounds the memory and changes no bit.
 
 # %%
 B = 100 if QUICK else 1000
@@ -326,8 +330,9 @@ print(tuple(chunked[0].shape), [torch.equal(chunked[0], other) for other in chun
 assert all(torch.equal(chunked[0], other) for other in chunked)
 
 # %% [markdown]
-# The step from $TBd$ to $Td$ is right only if the samples do not see each other. Should they (batch
-# normalisation, a mean over the batch), the sums mix and no error tells. `sensitivities` looks first:
+# The step from $TBd$ to $Td$ is right only if the samples do not see each other. Should they
+# (batch normalisation, a mean over the batch), the sums mix and no error tells. `sensitivities`
+# looks first:
 
 
 # %%
@@ -340,16 +345,16 @@ class Herd(OU):
 
 try:
     sdesens.sensitivities(Herd(), torch.zeros(3, 1), ts, **settings)
-except sdesens.CoupledSamplesError as error_message:
-    print(f"CoupledSamplesError: {error_message}")
+except sdesens.CoupledSamplesError as refusal:
+    print(textwrap.fill(f"CoupledSamplesError: {refusal}", 96))
 else:
     raise AssertionError
 
 # %% [markdown]
 # ## When the modes differ
 #
-# They differentiate one discrete path, so where they disagree, the model is at fault: here a part of the
-# drift is hidden from reverse mode. `compare_modes` says so and picks none.
+# They differentiate one discrete path, so where they disagree, the model is at fault: here a part
+# of the drift is hidden from reverse mode. `compare_modes` says so and picks none.
 
 
 # %%
@@ -369,8 +374,8 @@ assert not found.agree
 # %% [markdown]
 # ## Cost
 #
-# The loop takes $T^2/2$ small steps backwards, the modes of the order of $T$. Measured on one core, the
-# fastest of three runs each:
+# The loop takes $T^2/2$ small steps backwards, the modes of the order of $T$. Measured on one
+# core, the fastest of three runs each:
 
 
 # %%
@@ -403,7 +408,7 @@ for n in lengths:
         taken[mode].append(seconds(with_mode))
 
 ax = plots.convergence(
-    lengths, taken, slopes=(1, 2), xlabel="number of times $T$", ylabel="time (s)"
+    lengths, taken, slopes=(1, 2), xlabel="number of times $n$", ylabel="time (s)"
 )
 ax.figure
 
@@ -416,8 +421,8 @@ ax.figure
 # | `vjp` | Jacobians of the steps, chained | hardly grows with the number of parameters | many parameters |
 # | `jvp` | forward mode through `torchsde.sdeint` | one direction for each input entry | a third opinion |
 #
-# `mode="auto"` counts: `vjp` when the entries of the parameters outnumber $T d$, and otherwise `tangent`
-# (save for derivative-based Milstein, for which notebook 2 has the reason).
+# `mode="auto"` counts: `vjp` when the entries of the parameters outnumber $T d$, and otherwise
+# `tangent` (save for derivative-based Milstein, for which notebook 2 has the reason).
 
 # %%
 few, many_weights = NeuralSDE(dim=2, width=2), NeuralSDE(dim=2, width=32)
@@ -430,8 +435,8 @@ for model in (few, many_weights):
     print(f"{entries:4} parameter entries, T d = {11 * 2}: {sens.mode}")
 
 # %% [markdown]
-# A fourth way to the same numbers is `engine="fused"`: noise, state and tangents in one compiled pass. It
-# compiles for a moment on the first call, and is made for very many paths.
+# A fourth way to the same numbers is `engine="fused"`: noise, state and tangents in one compiled
+# pass. It compiles for a moment on the first call, and is made for very many paths.
 
 # %%
 fused = sdesens.sensitivities(Sine(), batch, ts, engine="fused", **settings)
@@ -440,5 +445,5 @@ assert torch.allclose(fused.dx0, chunked[0], rtol=0, atol=1e-12)
 
 # %% [markdown]
 # **What to keep.** A gradient with ones sums over all outputs. The derivative at every time is a
-# Jacobian with many rows and few columns: carry it forward in time, with the path, instead of asking
-# backwards once for each row.
+# Jacobian with many rows and few columns: carry it forward in time, with the path, instead of
+# asking backwards once for each row.

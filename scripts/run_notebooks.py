@@ -49,7 +49,7 @@ def unexecuted(source: Path) -> Any:
     """The notebook of a source, its cells numbered, without outputs."""
     notebook = jupytext.read(source)
     for k, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{k:02d}"
+        cell["id"], cell["metadata"] = f"cell-{k:02d}", {}
     notebook.metadata["jupytext"] = {"formats": "ipynb,py:percent"}
     return notebook
 
@@ -62,6 +62,7 @@ def executed(source: Path) -> Any:
         timeout=TIMEOUT,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(source.parent)}},
     )
     # Without ipywidgets tqdm warns that its bars will be plain.
@@ -76,19 +77,11 @@ def executed(source: Path) -> Any:
 
 def _kept(cell: Any) -> Iterator[Any]:
     """Outputs without standard error, which holds progress bars; a warning there is an error."""
-    printed: Any = None
     for output in cell.outputs:
-        if output.output_type != "stream":
-            printed = None
+        if output.output_type != "stream" or output.name != "stderr":
             yield output
-        elif output.name == "stderr":
-            if "Warning" in output.text:
-                raise RuntimeError(f"a cell warns:\n{cell.source}\n{output.text}")
-        elif printed is None:
-            printed = output
-            yield output
-        else:  # what is printed while bars are drawn comes in pieces
-            printed.text += output.text
+        elif "Warning" in output.text:
+            raise RuntimeError(f"a cell warns:\n{cell.source}\n{output.text}")
 
 
 if __name__ == "__main__":
