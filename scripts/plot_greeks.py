@@ -1,0 +1,144 @@
+"""Draw delta, gamma and vega against spot with confidence bands, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from _command import Command, at_least, letter_panels, save, say
+from _models import PRICED, Choice
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+import sdesens
+from sdesens import SDE, plots
+from sdesens.errors import UnsupportedError
+from sdesens.montecarlo import Estimate
+from sdesens.pricing import Call, Digital, Payoff, Put, closed_form_greeks
+from sdesens.pricing.report import Name
+
+PAYOFFS = {"call": Call, "put": Put, "digital": Digital}
+EXAMPLES = (
+    "",
+    "--model heston --payoff call --paths 20000",
+    "--payoff digital --out out/digital.pdf",
+    "--model sabr --points 9 --quick",
+)
+Profile = Mapping[str, list[Estimate]]  # delta, gamma, vega, at every spot
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Simulate at every spot, draw, save."""
+    command = Command("plot_greeks", __doc__ or "", PRICED, EXAMPLES, "black-scholes")
+    command.add_argument("--payoff", choices=PAYOFFS, default="call", help="default call")
+    command.add_argument("--paths", type=at_least(2), default=4000, help="at a spot (default 4000)")
+    command.add_argument("--steps", type=at_least(1), default=20, help="of a path (default 20)")
+    command.add_argument("--points", type=at_least(2), default=15, help="spots (default 15)")
+    arguments, choice, model = command.read(argv)
+    points = min(arguments.points, 4) if arguments.quick else arguments.points
+    paths = min(arguments.paths, 1000) if arguments.quick else arguments.paths
+    steps = min(arguments.steps, 4) if arguments.quick else arguments.steps
+    torch.set_num_threads(1)
+    strike = choice.start[0]
+    payoff = PAYOFFS[arguments.payoff](strike, 1.0)
+    spots = torch.linspace(0.7 * strike, 1.3 * strike, points, dtype=torch.float64).tolist()
+    profile = simulated(model, payoff, choice, spots, paths, steps, arguments.seed)
+    known = in_closed_form(model, payoff, choice, spots)
+    if known is None:
+        say(f"{arguments.model} has no closed form for this {arguments.payoff}")
+    label = f"{arguments.payoff} of strike {strike:g} and one year, {paths} paths a spot"
+    save(draw(profile, known, choice, spots, label), arguments.out)
+
+
+def names(choice: Choice) -> dict[str, Name]:
+    """The greeks by their names in a report."""
+    asset, vega = choice.asset or "", choice.vega or ("", "")
+    return {"delta": (asset,), "gamma": (asset, asset), "vega": (vega[0],)}
+
+
+def simulated(
+    model: SDE,
+    payoff: Payoff,
+    choice: Choice,
+    spots: Sequence[float],
+    paths: int,
+    steps: int,
+    seed: int,
+) -> Profile:
+    """Estimates at every spot, each on noise of its own, so that errors are independent."""
+    found: dict[str, list[Estimate]] = {greek: [] for greek in names(choice)}
+    for k, spot in enumerate(tqdm(spots, desc="greeks", unit="spot")):
+        start = [spot, *choice.start[1:]]
+        how = {"paths": paths, "steps": steps, "seed": seed + k}
+        # Of vega no second derivative is asked for: each has a kernel of its own to compile.
+        first = sdesens.greeks(model, payoff, start, wrt=names(choice)["vega"], **how)
+        second = sdesens.greeks(model, payoff, start, wrt=choice.asset or "", order=2, **how)
+        for greek, name in names(choice).items():
+            found[greek].append((first if greek == "vega" else second).entries[name])
+    return found
+
+
+def in_closed_form(
+    model: SDE, payoff: Payoff, choice: Choice, spots: Sequence[float]
+) -> Mapping[str, list[float]] | None:
+    """The same numbers, exactly, where the model knows them."""
+    wrt = (choice.asset or "", *names(choice)["vega"])
+    try:
+        values = [
+            closed_form_greeks(model, payoff, [s, *choice.start[1:]], wrt=wrt, order=2)
+            for s in spots
+        ]
+    except UnsupportedError:
+        return None
+    return {greek: [each[name] for each in values] for greek, name in names(choice).items()}
+
+
+def draw(
+    profile: Profile,
+    known: Mapping[str, list[float]] | None,
+    choice: Choice,
+    spots: Sequence[float],
+    title: str,
+) -> Figure:
+    """A panel for each greek; below, where they are known, the errors in standard errors."""
+    asset, letter = choice.components[0], choice.components[0].letter
+    vega = (choice.vega or ("", ""))[1]
+    labels = {
+        "delta": f"delta $dV / d{letter}_0$",
+        "gamma": f"gamma $d^2V / d{letter}_0^2$",
+        "vega": f"vega $dV / d{vega}$",
+    }
+    xlabel = f"{asset.name} ${letter}_0$ ({asset.unit})"
+    with plots.style():
+        figure = Figure(figsize=(7.4, 4.3 if known else 2.8))
+        rows = figure.subplots(
+            2 if known else 1, 3, squeeze=False, sharex=True,
+            height_ratios=(2.2, 1) if known else None,
+        )  # fmt: skip
+        for k, (greek, estimates) in enumerate(profile.items()):
+            ax = rows[0, k]
+            closed_form = known[greek] if known else None
+            plots.greek_profile(
+                spots, estimates, closed_form=closed_form, ylabel=labels[greek], xlabel=xlabel,
+                ax=ax,
+            )  # fmt: skip
+            if k:
+                ax.get_legend().remove()
+            if known:
+                ax.set_xlabel("")
+                below = rows[1, k]
+                off = [
+                    Estimate((e.value - v) / e.stderr, 1.0)
+                    for e, v in zip(estimates, known[greek], strict=True)
+                ]
+                ylabel = "error / std. error"
+                plots.greek_profile(spots, off, xlabel=xlabel, ylabel=ylabel, ax=below)
+                below.axhline(0.0, color="black", lw=0.9, ls="--")
+                below.get_legend().remove()
+        letter_panels(figure, list(profile))
+        figure.suptitle(title)
+    return figure
+
+
+if __name__ == "__main__":
+    main()
