@@ -61,7 +61,7 @@ def draw(results: dict[str, Sensitivities], choice: Choice, shown: str) -> Figur
         plots.modes(
             results, wrt=shown, entry=entry, ylabel=choice.derivative(shown), ax=right, **label
         )
-        letter_panels(figure, ("in the start", f"in {shown}"))
+        letter_panels(figure, ("derivative in the start", f"derivative in {shown}"))
     return figure
 
 

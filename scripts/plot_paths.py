@@ -51,16 +51,30 @@ def draw(sens: Sensitivities, choice: Choice, model: SDE, shown: str) -> Figure:
         figure = Figure(figsize=(7.4, 5.4))
         (paths, start), (parameter, chart) = figure.subplots(2, 2)
         plots.path_fan(sens, xlabel=choice.time, ylabel=first.label, ax=paths)
-        labels = {"xlabel": choice.time}
-        plots.tangent_fan(sens, entry=0, ylabel=choice.derivative("x0"), ax=start, **labels)
+        start_label = choice.derivative("x0")
+        plots.tangent_fan(
+            sens, entry=0, xlabel=choice.time, ylabel=start_label, legend=False, ax=start
+        )
         entry = choice.entry(shown, sens.dparams[shown].shape[3:])
         plots.tangent_fan(
-            sens, wrt=shown, entry=entry, ylabel=choice.derivative(shown), ax=parameter, **labels
+            sens,
+            wrt=shown,
+            entry=entry,
+            xlabel=choice.time,
+            ylabel=choice.derivative(shown),
+            legend=False,
+            ax=parameter,
         )
-        plots.sensitivity_heatmap(sens, model, unit=first.unit, ax=chart, **labels)
-        start.get_legend().remove()
-        parameter.get_legend().remove()
-        letter_panels(figure, ("paths", "in the start", f"in {shown}", "input times derivative"))
+        plots.sensitivity_heatmap(sens, model, xlabel=choice.time, unit=first.unit, ax=chart)
+        letter_panels(
+            figure,
+            (
+                "paths",
+                "derivative in the start",
+                f"derivative in {shown}",
+                "each input $p$ times derivative",
+            ),
+        )
     return figure
 
 

@@ -35,8 +35,9 @@ def greek_profile(
     Args:
         x: ``(n,)`` increasing values of the variable.
         greek: an :class:`~sdesens.montecarlo.Estimate` each, or one of ``(n,)`` tensors.
-        closed_form: the greek that is known: ``(n,)`` values at ``x``, or a function of one value
-            of the variable, then drawn on a finer grid.
+        closed_form: the greek where it is known: ``(n,)`` values at ``x``; or a pair of ``(k,)``
+            values of the variable and the greek at these; or a function of one value, then drawn
+            on a finer grid.
         level: of the band, pointwise, by the normal law.
         label: of the greek, in the legend.
         xlabel, ylabel: labels, where units belong.
@@ -83,6 +84,9 @@ def greek_profile(
 
 
 def _curve(closed_form: Any, at: Array) -> tuple[Array, Array]:
+    if isinstance(closed_form, tuple) and len(closed_form) == 2 and np.ndim(closed_form[0]):
+        own = vector("closed_form[0]", closed_form[0])
+        return own, vector("closed_form[1]", closed_form[1], len(own), "closed_form[0]")
     if not callable(closed_form):
         return at, vector("closed_form", closed_form, len(at), "x")
     function: Callable[[float], Any] = closed_form

@@ -39,11 +39,14 @@ def test_an_estimate_of_tensors_is_drawn_like_one_each(ax):
     np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), [0.4, 0.6, 0.8], rtol=1e-7)
 
 
-def test_the_closed_form_is_values_at_x_or_a_function_on_a_finer_grid():
+def test_the_closed_form_is_values_at_x_or_on_a_grid_of_its_own_or_a_function():
     ax = plots.greek_profile(SPOTS, DELTAS, closed_form=[0.41, 0.61, 0.81])
     known = ax.get_lines()[1]
     assert known.get_label() == "closed form"
     np.testing.assert_array_equal(known.get_ydata(), [0.41, 0.61, 0.81])
+    finer = torch.linspace(90, 110, 5)
+    ax = plots.greek_profile(SPOTS, DELTAS, closed_form=(finer, finer**2))
+    np.testing.assert_array_equal(ax.get_lines()[1].get_data(), [finer, finer**2])
     ax = plots.greek_profile(SPOTS, DELTAS, closed_form=lambda s: torch.tensor(s) ** 2)
     x, y = ax.get_lines()[1].get_data()
     assert len(x) == 201
@@ -73,6 +76,7 @@ def test_a_second_greek_on_the_axes_looks_different_and_has_one_entry_in_the_leg
         ({"greek": 0.4}, "greek must be Estimates, one for each of x, got float"),
         ({"greek": [Estimate(0.4, -1.0)] * 3}, "must not be negative, got -1.0"),
         ({"level": 95}, "level must be between 0 and 1, got 95"),
+        ({"closed_form": ([90.0], [0.4, 0.5])}, r"as many entries as closed_form\[0\], 1, got 2"),
         ({"closed_form": [0.4]}, "closed_form must have as many entries as x, 3, got 1"),
     ],
 )
