@@ -36,9 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--payoffs", nargs="+", choices=PAYOFFS, default=PAYOFFS, help="a panel each (default all)"
     )
     command.add_argument("--paths", type=at_least(2), default=20_000, help="default 20000")
-    command.add_argument(
-        "--steps", type=at_least(1), default=6, help="of a path, and dates of the barrier (6)"
-    )
+    command.add_argument("--steps", type=at_least(1), default=6, help="of a path (default 6)")
     command.add_argument("--vega", action="store_true", help="a row more; more to compile")
     arguments, choice, model = command.read(argv)
     names = tuple(dict.fromkeys(arguments.payoffs))
@@ -46,24 +44,28 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.steps, arguments.paths, names = 2, 1000, names[:1]
     torch.set_num_threads(1)
     how = {"paths": arguments.paths, "steps": arguments.steps, "seed": arguments.seed}
-    found: dict[str, dict[str, Report]] = {name: {} for name in names}
+    found: dict[str, dict[str, Report | None]] = {name: {} for name in names}
     with tqdm(total=len(names) * len(ESTIMATORS), unit="run") as bar:
         for name, estimator in product(names, ESTIMATORS):
             bar.set_description(f"{name}, {estimator}")
             what = payoff(name, choice, arguments.steps)
-            report = run(model, what, choice, estimator, vega=arguments.vega, **how)
-            if report is not None:
-                found[name][estimator] = report
+            found[name][estimator] = run(model, what, choice, estimator, vega=arguments.vega, **how)
             bar.update()
     for name, reports in found.items():
-        say(f"{name}: right for it are {', '.join(reports)}")
-    save(draw(found, choice, arguments.paths, vega=arguments.vega), arguments.out)
+        refused = [estimator for estimator, report in reports.items() if report is None]
+        say(f"{name}: not right for it are {', '.join(refused)}")
+    title = f"{arguments.model}, {arguments.paths} paths of {arguments.steps} steps"
+    save(draw(found, choice, title, vega=arguments.vega), arguments.out)
 
 
-def payoff(name: str, choice: Choice, dates: int) -> Payoff:
-    """At the money, one year; the barrier knocks out at nine tenths of the start."""
+def payoff(name: str, choice: Choice, steps: int) -> Payoff:
+    """At the money, one year; the barrier, at nine tenths of the start, is watched at other steps.
+
+    Watched at every step, it would leave the two weights no choice: they would be the same.
+    """
     strike = choice.start[0]
     if name == "barrier":
+        dates = steps if steps % 2 else steps // 2
         return Barrier(strike, 0.9 * strike, 1.0, kind="down-and-out", dates=dates)
     return {"call": Call, "digital": Digital}[name](strike, 1.0)
 
@@ -93,18 +95,21 @@ def run(
 
 
 def draw(
-    found: Mapping[str, Mapping[str, Report]], choice: Choice, paths: int, *, vega: bool
+    found: Mapping[str, Mapping[str, Report | None]], choice: Choice, title: str, *, vega: bool
 ) -> Figure:
-    """A panel for each payoff; the same mark for an estimator in all of them."""
+    """A panel for each payoff; one legend, as an estimator has the same mark in all of them."""
     asset, sigma = choice.asset or "", (choice.vega or ("",))[0]
-    rows = {"delta": asset, "gamma": (asset, asset)} | ({"vega": sigma} if vega else {})
+    unit = choice.components[0].unit
+    rows = {"delta": asset, f"gamma (1/{unit})": (asset, asset)}
+    if vega:
+        rows[f"vega ({unit})"] = sigma
     with plots.style():
-        figure = Figure(figsize=(7.4, 2.2 + 0.4 * vega))
-        panels = figure.subplots(1, len(found), squeeze=False)[0]
+        figure = Figure(figsize=(7.4, 2.4 + 0.5 * vega))
+        panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
         for ax, reports in zip(panels, found.values(), strict=True):
-            label = f"standard error, {paths} paths"
-            plots.estimator_variances(reports, of=rows, xlabel=label, ax=ax)
+            plots.estimator_variances(reports, of=rows, legend=ax is panels[-1], ax=ax)
         letter_panels(figure, list(found))
+        figure.suptitle(title)
     return figure
 
 

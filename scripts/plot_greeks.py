@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from _command import Command, at_least, letter_panels, save, say
 from _models import PRICED, Choice
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -24,6 +25,7 @@ EXAMPLES = (
     "--payoff digital --out out/digital.pdf",
     "--model sabr --points 9 --quick",
 )
+FINER = 4  # points of a closed form for each that is simulated
 Profile = Mapping[str, list[Estimate]]  # delta, gamma, vega, at every spot
 
 
@@ -43,11 +45,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     payoff = PAYOFFS[arguments.payoff](strike, 1.0)
     spots = torch.linspace(0.7 * strike, 1.3 * strike, points, dtype=torch.float64).tolist()
     profile = simulated(model, payoff, choice, spots, paths, steps, arguments.seed)
-    known = in_closed_form(model, payoff, choice, spots)
+    known = in_closed_form(model, payoff, choice, between(spots))
     if known is None:
         say(f"{arguments.model} has no closed form for this {arguments.payoff}")
-    label = f"{arguments.payoff} of strike {strike:g} and one year, {paths} paths a spot"
-    save(draw(profile, known, choice, spots, label), arguments.out)
+    contract = f"{arguments.payoff} of strike {strike:g} and one year"
+    title = f"{arguments.model}, {contract}, {paths} paths a spot"
+    save(draw(profile, known, choice, spots, title), arguments.out)
 
 
 def names(choice: Choice) -> dict[str, Name]:
@@ -78,6 +81,12 @@ def simulated(
     return found
 
 
+def between(spots: Sequence[float]) -> list[float]:
+    """The spots and three more between each two, for a curve that is smooth."""
+    fine = torch.linspace(spots[0], spots[-1], FINER * (len(spots) - 1) + 1, dtype=torch.float64)
+    return fine.tolist()
+
+
 def in_closed_form(
     model: SDE, payoff: Payoff, choice: Choice, spots: Sequence[float]
 ) -> Mapping[str, list[float]] | None:
@@ -86,7 +95,7 @@ def in_closed_form(
     try:
         values = [
             closed_form_greeks(model, payoff, [s, *choice.start[1:]], wrt=wrt, order=2)
-            for s in spots
+            for s in tqdm(spots, desc="closed form", unit="spot")
         ]
     except UnsupportedError:
         return None
@@ -101,43 +110,44 @@ def draw(
     title: str,
 ) -> Figure:
     """A panel for each greek; below, where they are known, the errors in standard errors."""
-    asset, letter = choice.components[0], choice.components[0].letter
-    vega = (choice.vega or ("", ""))[1]
+    asset, vega = choice.components[0], (choice.vega or ("", ""))[1]
     labels = {
-        "delta": f"delta $dV / d{letter}_0$",
-        "gamma": f"gamma $d^2V / d{letter}_0^2$",
-        "vega": f"vega $dV / d{vega}$",
+        "delta": f"$dV / d{asset.letter}_0$",
+        "gamma": f"$d^2V / d{asset.letter}_0^2$ (1/{asset.unit})",
+        "vega": f"$dV / d{vega}$ ({asset.unit})",
     }
-    xlabel = f"{asset.name} ${letter}_0$ ({asset.unit})"
+    xlabel = f"{asset.name} ${asset.letter}_0$ ({asset.unit})"
     with plots.style():
-        figure = Figure(figsize=(7.4, 4.3 if known else 2.8))
-        rows = figure.subplots(
+        figure = Figure(figsize=(7.4, 4.2 if known else 2.8))
+        panels = figure.subplots(
             2 if known else 1, 3, squeeze=False, sharex=True,
-            height_ratios=(2.2, 1) if known else None,
+            height_ratios=(2.4, 1) if known else None,
         )  # fmt: skip
         for k, (greek, estimates) in enumerate(profile.items()):
-            ax = rows[0, k]
-            closed_form = known[greek] if known else None
+            above, below = panels[0, k], panels[-1, k]
+            curve = (between(spots), known[greek]) if known else None
             plots.greek_profile(
-                spots, estimates, closed_form=closed_form, ylabel=labels[greek], xlabel=xlabel,
-                ax=ax,
-            )  # fmt: skip
+                spots, estimates, closed_form=curve, xlabel="", ylabel=labels[greek], ax=above
+            )
             if k:
-                ax.get_legend().remove()
+                above.get_legend().remove()
             if known:
-                ax.set_xlabel("")
-                below = rows[1, k]
-                off = [
-                    Estimate((e.value - v) / e.stderr, 1.0)
-                    for e, v in zip(estimates, known[greek], strict=True)
-                ]
-                ylabel = "error / std. error"
-                plots.greek_profile(spots, off, xlabel=xlabel, ylabel=ylabel, ax=below)
-                below.axhline(0.0, color="black", lw=0.9, ls="--")
-                below.get_legend().remove()
+                errors = zip(estimates, known[greek][::FINER], strict=True)
+                deviations(below, spots, [(e.value - v) / e.stderr for e, v in errors])
+            below.set_xlabel(xlabel)
         letter_panels(figure, list(profile))
         figure.suptitle(title)
     return figure
+
+
+def deviations(ax: Axes, spots: Sequence[float], off: Sequence[float]) -> None:
+    """Errors in standard errors, of which one in twenty lies outside the band."""
+    ax.axhspan(-1.96, 1.96, color="0.9", lw=0)
+    ax.axhline(0.0, color="black", lw=0.9, ls="--")
+    ax.plot(spots, off, "o", color=plots.PALETTE[0])
+    reach = max(3.0, *(abs(z) for z in off))
+    ax.set_ylim(-1.1 * reach, 1.1 * reach)
+    ax.set_ylabel("error / std. error")
 
 
 if __name__ == "__main__":

@@ -134,6 +134,26 @@ def test_by_default_every_number_of_every_report_has_a_row():
     assert rows == ["price", "d/d spot", "d²/d spot d spot"]
 
 
+def test_an_estimator_that_was_refused_keeps_its_mark_and_place():
+    of = {"delta": "spot"}
+    full = plots.estimator_variances({"a": report(delta=0.1), "b": report(delta=0.2)}, of=of)
+    ax = plots.estimator_variances({"a": None, "b": report(delta=0.2)}, of=of)
+    assert marks(ax) == {"a": {}, "b": {0: 0.2}}
+    for before, after in zip(full.get_lines(), ax.get_lines(), strict=True):
+        assert before.get_marker() == after.get_marker()
+        assert before.get_color() == after.get_color()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    alone = plots.estimator_variances({"a": report(delta=0.1)}, legend=False)
+    assert alone.get_legend() is None
+
+
+def test_the_scale_reaches_from_a_power_of_ten_to_another():
+    ax = plots.estimator_variances({"a": report(delta=0.02), "b": report(delta=0.03)})
+    low, high = ax.get_xlim()
+    assert low < 0.01
+    assert high > 0.1
+
+
 def test_runs_of_different_length_compare_by_path():
     reports = {"a": report(delta=0.1), "b": report(paths=1600, delta=0.1)}
     with pytest.raises(ValueError, match=r"one path, got .*Use per_path=True"):
@@ -167,6 +187,8 @@ def test_bad_reports_are_refused():
         plots.estimator_variances({"a": one, "b": other})
     with pytest.raises(TypeError, match=r"reports\['a'\] must be a Report, .* got Estimate"):
         plots.estimator_variances({"a": one["spot"]})
+    with pytest.raises(ValueError, match=r"at least one Report, got None for \['a'\]"):
+        plots.estimator_variances({"a": None})
     with pytest.raises(TypeError, match="reports must be a dict of Report by estimator"):
         plots.estimator_variances(one)
     with pytest.raises(TypeError, match="ax must be matplotlib Axes, got Figure"):
