@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import torch
 from _command import Command, at_least, letter_panels, save, say
@@ -71,7 +72,7 @@ def payoff(name: str, choice: Choice, steps: int) -> Payoff:
 
 
 def run(
-    model: SDE, payoff: Payoff, choice: Choice, estimator: str, *, vega: bool, **how: int
+    model: SDE, payoff: Payoff, choice: Choice, estimator: str, *, vega: bool, **how: Any
 ) -> Report | None:
     """Delta, gamma and perhaps vega in one report; without gamma, or none, where not right."""
     asset, sigma = choice.asset or "", (choice.vega or ("",))[0]

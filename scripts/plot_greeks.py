@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from _command import Command, at_least, letter_panels, save, say
@@ -72,7 +73,7 @@ def simulated(
     found: dict[str, list[Estimate]] = {greek: [] for greek in names(choice)}
     for k, spot in enumerate(tqdm(spots, desc="greeks", unit="spot")):
         start = [spot, *choice.start[1:]]
-        how = {"paths": paths, "steps": steps, "seed": seed + k}
+        how: dict[str, Any] = {"paths": paths, "steps": steps, "seed": seed + k}
         # Of vega no second derivative is asked for: each has a kernel of its own to compile.
         first = sdesens.greeks(model, payoff, start, wrt=names(choice)["vega"], **how)
         second = sdesens.greeks(model, payoff, start, wrt=choice.asset or "", order=2, **how)

@@ -56,10 +56,10 @@ def draw(results: dict[str, Sensitivities], choice: Choice, shown: str) -> Figur
     with plots.style():
         figure = Figure(figsize=(7.4, 3.6))
         left, right = figure.subplots(1, 2)
-        label = {"xlabel": choice.time}
-        plots.modes(results, entry=0, ylabel=choice.derivative("x0"), ax=left, **label)
+        time = choice.time
+        plots.modes(results, entry=0, ylabel=choice.derivative("x0"), xlabel=time, ax=left)
         plots.modes(
-            results, wrt=shown, entry=entry, ylabel=choice.derivative(shown), ax=right, **label
+            results, wrt=shown, entry=entry, ylabel=choice.derivative(shown), xlabel=time, ax=right
         )
         letter_panels(figure, ("derivative in the start", f"derivative in {shown}"))
     return figure
