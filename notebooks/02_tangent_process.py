@@ -414,9 +414,10 @@ scalar = strong_errors(
 )
 figure = Figure(figsize=(7.2, 3.4))
 left, right = figure.subplots(1, 2)
-plots.convergence(counts, one, slopes=(-0.5, -1), ax=left).set_title("(a) one component")
+plots.convergence(counts, one, slopes=(-0.5, -1), fit=False, ax=left)
+left.set_title("(a) one component")
 only_j = {name[5:]: errors for name, errors in scalar.items() if name.startswith("$J$")}
-plots.convergence(counts, only_j, slopes=(-0.5, -1), ax=right, ylabel="error of $J$")
+plots.convergence(counts, only_j, slopes=(-0.5, -1), fit=False, ylabel="error of $J$", ax=right)
 right.set_title("(b) two components, scalar noise")
 figure
 
@@ -463,7 +464,8 @@ by_parts = -2 * torch.trapezoid((points - points**3) ** 2 * density, points).ite
 horizon, B = (5, 100) if QUICK else (20, 2000)
 times = torch.linspace(0, horizon, 10 * horizon + 1)
 kept = {"method": "srk", "dt": 0.01}
-merging = sdesens.sensitivities(Wells(), torch.linspace(-2, 2, 8)[None], times, seed=5, **kept)
+early = torch.linspace(0, 5, 251)
+merging = sdesens.sensitivities(Wells(), torch.linspace(-2, 2, 8)[None], early, seed=5, **kept)
 single = sdesens.sensitivities(Wells(), torch.zeros(B, 1), times, seed=0, **kept)
 log_J = single.dx0[:, :, 0, 0].log()
 rate = mean_of((log_J[-1] - log_J[20]) / (times[-1] - times[20]))  # from t = 2: stationary by then
@@ -476,12 +478,11 @@ assert abs(rate.value - exponent) < 4 * rate.stderr
 # %%
 figure = Figure(figsize=(7.2, 3.2))
 left, right = figure.subplots(1, 2)
-for k in range(8):
-    left.plot(times, merging.x[:, 0, k], color="0.35", lw=0.8, ls="-")
+left.plot(early, merging.x[:, 0], color="0.35", lw=0.7, ls="-")
 left.set(xlim=(0, 5), xlabel="time $t$", ylabel="$X_t$", title="(a) eight starts, one noise")
-plots.tangent_fan(single, scale="log", paths=3, ax=right)
-right.plot(times, torch.exp(exponent * times), color="#D55E00", lw=1.2, ls="-.")
-right.set_title(r"(b) derivative, and $e^{\lambda t}$ (dash-dotted)")
+decay = {"color": "#D55E00", "lw": 1.2, "ls": "-.", "zorder": 3}
+right.plot(times, torch.exp(exponent * times), label=r"$e^{\lambda t}$", **decay)
+plots.tangent_fan(single, scale="log", paths=3, ax=right).set_title("(b) derivatives of many paths")
 figure
 
 # %% [markdown]
@@ -502,12 +503,10 @@ print(f"of the mean, the largest 1% of the paths carry {J[: B // 100].sum() / J.
 assert abs(mean.value - torch.e) < 4 * mean.stderr
 
 # %%
-ax = plots.tangent_fan(gbm, scale="log")
-ax.plot(years, torch.exp(0.05 * years), color="#D55E00", lw=1.0, ls=":", label=r"$e^{\mu t}$")
-ax.plot(
-    years, torch.exp(-0.075 * years), color="#D55E00", ls="-.", label=r"$e^{(\mu-\sigma^2/2)t}$"
-)
-ax.legend(loc="lower left", ncols=2)
+ax = Figure().add_subplot()
+ax.plot(years, torch.exp(0.05 * years), label=r"$e^{\mu t}$", **decay | {"ls": ":"})
+ax.plot(years, torch.exp(-0.075 * years), label=r"$e^{(\mu-\sigma^2/2)t}$", **decay)
+plots.tangent_fan(gbm, scale="log", ax=ax)
 ax.figure
 
 # %% [markdown]
