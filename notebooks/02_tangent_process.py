@@ -9,7 +9,6 @@
 # ---
 
 # %% [markdown]
-# %% [markdown]
 # # 2. The tangent process
 #
 # The derivative of a path in its start is itself the solution of an SDE, driven by the same
@@ -470,7 +469,7 @@ single = sdesens.sensitivities(Wells(), torch.zeros(B, 1), times, seed=0, **kept
 log_J = single.dx0[:, :, 0, 0].log()
 rate = mean_of((log_J[-1] - log_J[20]) / (times[-1] - times[20]))  # from t = 2: stationary by then
 print(f"Lyapunov exponent by quadrature      {exponent:.4f}, by parts {by_parts:.4f}")
-print(f"mean of log J / t over {B:4} paths    {rate.value:.4f} +- {rate.stderr:.4f}")
+print(f"mean of log J / t over {B:4} paths    {rate.value:.4f} ± {rate.stderr:.4f}")
 print(f"largest J at t = {horizon}: {single.dx0[-1].max().item():.1e}")
 assert abs(exponent - by_parts) < 1e-8
 assert abs(rate.value - exponent) < 4 * rate.stderr
@@ -497,7 +496,7 @@ B = 500 if QUICK else 10_000
 gbm = sdesens.sensitivities(wild, torch.ones(B, 1), years, method="euler", dt=0.01, seed=3)
 J = gbm.dx0[-1, :, 0, 0].sort(descending=True).values
 mean = mean_of(J)
-print(f"E[J_20] = e = {torch.e:.3f}; mean of {B} paths {mean.value:.2f} +- {mean.stderr:.2f}")
+print(f"E[J_20] = e = {torch.e:.3f}; mean of {B} paths {mean.value:.2f} ± {mean.stderr:.2f}")
 print(f"median {J.median().item():.3f}, exp(-1.5) = {torch.exp(torch.tensor(-1.5)).item():.3f}")
 print(f"of the mean, the largest 1% of the paths carry {J[: B // 100].sum() / J.sum():.0%}")
 assert abs(mean.value - torch.e) < 4 * mean.stderr
