@@ -105,9 +105,9 @@ class Checkpoint:
     def _damage(self, document: dict[str, Any], piece: int, index: int) -> str:
         """What is wrong with a file; empty if nothing is."""
         told = document.pop("sha256", None)
-        if told != _hash(document):
+        if told != digest_of_file(document):
             return "its hash is not that of its content"
-        if document["specification"] != self._digest:
+        if document.get("specification") != self._digest:
             return "it belongs to another job"
         if (document["simulation"], document["shard"]) != (piece, index):
             return "it belongs to another shard"
@@ -128,7 +128,9 @@ class Checkpoint:
             "mean": moments.mean.tolist(),
             "products": moments.products.tolist(),
         }
-        self._put(self.path(piece, index), json.dumps({**document, "sha256": _hash(document)}))
+        self._put(
+            self.path(piece, index), json.dumps({**document, "sha256": digest_of_file(document)})
+        )
 
     def _put(self, path: Path, text: str) -> None:
         """Write aside, flush to the disk, rename: a file is whole or not there."""
@@ -170,5 +172,6 @@ def _parsed(content: bytes) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _hash(document: dict[str, Any]) -> str:
+def digest_of_file(document: dict[str, Any]) -> str:
+    """The hash that a file carries of the rest of it."""
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
