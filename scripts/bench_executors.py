@@ -30,7 +30,9 @@ MODEL, PAYOFF, X0 = Heston(0.03, 1.5, 0.04, 0.3, -0.7), Call(100.0, 1.0), [100.0
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shard-size", type=int, default=2**17)
     arguments = parser.parse_args()
@@ -94,7 +96,10 @@ class _Clusters:
         import distributed  # noqa: PLC0415
 
         cluster = distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,  # type: ignore[arg-type]
         )
         client = distributed.Client(cluster, set_as_default=False)
         self._open += [client, cluster]

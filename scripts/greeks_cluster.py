@@ -22,9 +22,7 @@ from sdesens.pricing import Call
 def main(argv: list[str] | None = None) -> int:
     """Run the job; 130 if it was interrupted."""
     parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0],
-        epilog=__doc__.partition("\n")[2],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scheduler", help="address of the scheduler, tcp://host:port")
     parser.add_argument("--paths", type=int, default=4_000_000, help="the most paths (4,000,000)")

@@ -38,7 +38,9 @@ print(json.dumps({str(k): [e.value.hex(), e.stderr.hex()] for k, e in report.ent
 
 def main(argv: list[str] | None = None) -> int:
     """Run the torture; the exit status is 1 if a bit differs."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=50, help="of the job or a worker (50)")
     parser.add_argument("--workers", type=int, default=2, help="processes of the job (2)")
     parser.add_argument("--shards", type=int, default=400, help="shards of the job (400)")

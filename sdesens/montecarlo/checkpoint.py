@@ -119,7 +119,7 @@ class Checkpoint:
         Raises:
             OSError: if it cannot be written; what was there is left as it was.
         """
-        document = {
+        document: dict[str, Any] = {
             "format": FORMAT,
             "specification": self._digest,
             "simulation": piece,

@@ -6,6 +6,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from threading import Lock
 from typing import Any
 
@@ -25,13 +26,13 @@ class Packed:
     """A simulation as bytes.
 
     Attributes:
-        identity: tells it from others.
+        key: tells it from others; a hash of the content.
         trial: what a few paths come to, see :meth:`~sdesens.montecarlo.job.Job.trial`.
         versions: of the libraries of the process that packed it.
         content: the job, pickled.
     """
 
-    identity: str
+    key: str
     trial: str
     versions: Mapping[str, str]
     content: bytes
@@ -53,7 +54,7 @@ class Packed:
                 f"model or payoff cannot be pickled ({type(error).__name__}: {error}). Use "
                 f"executor='threads', or hold nothing in them that belongs to a process."
             ) from error
-        return cls(job.identity, job.trial(), versions(), content)
+        return cls(sha256(content).hexdigest(), job.trial(), versions(), content)
 
     def unpacked(self) -> Job:
         """The job in this process, made once.
@@ -62,12 +63,12 @@ class Packed:
             WorkerMismatchError: if it does not give the same bits here.
         """
         with _lock:
-            if self.identity not in _jobs:
-                _jobs[self.identity] = self._checked()
+            if self.key not in _jobs:
+                _jobs[self.key] = self._checked()
                 if len(_jobs) > _KEPT:
                     _jobs.popitem(last=False)
-            _jobs.move_to_end(self.identity)
-            return _jobs[self.identity]
+            _jobs.move_to_end(self.key)
+            return _jobs[self.key]
 
     def _checked(self) -> Job:
         here = versions()

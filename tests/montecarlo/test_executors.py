@@ -182,13 +182,13 @@ def test_the_digest_is_of_what_the_numbers_depend_on():
 
 
 def test_a_worker_of_another_version_is_refused():
-    packed = replace(Packed.of(job().jobs[0]), identity="x", versions={"sdesens": "0.0"})
+    packed = replace(Packed.of(job().jobs[0]), key="x", versions={"sdesens": "0.0"})
     with pytest.raises(WorkerMismatchError, match=r"its driver \{'sdesens': '0.0'\}"):
         run_packed(packed, 0)
 
 
 def test_a_worker_with_other_bits_is_refused():
-    packed = replace(Packed.of(job().jobs[0]), identity="y", trial="other")
+    packed = replace(Packed.of(job().jobs[0]), key="y", trial="other")
     with pytest.raises(WorkerMismatchError, match="does not give the bits of its driver"):
         run_packed(packed, 0)
 

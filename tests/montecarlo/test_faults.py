@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import signal
@@ -57,7 +56,7 @@ def test_a_shard_that_always_raises_is_named_and_the_rest_is_kept(tmp_path, exec
 
 def test_no_retries_means_one_try(tmp_path):
     job = FaultyJob(tmp_path / "log", faults={0: ("raise", 1)})
-    with pytest.raises(ShardError, match="failed 1 times.*are lost; checkpoint= keeps them"):
+    with pytest.raises(ShardError, match=r"failed 1 times.*are lost; checkpoint= keeps them"):
         carried_out(job, retries=0)
     assert job.calls() == [0]
 
@@ -85,20 +84,19 @@ def test_a_pool_of_the_users_own_that_breaks_is_an_error(tmp_path):
     job = FaultyJob(tmp_path / "log", faults={1: ("die", 1)})
     with (
         ProcessPoolExecutor(1) as pool,
-        pytest.raises(ShardError, match="a process of the executor died .* Give workers="),
+        pytest.raises(ShardError, match=r"a process of the executor died .* Give workers="),
     ):
         carried_out(job, executor=pool)
 
 
 def test_a_worker_of_dask_killed_in_a_shard(tmp_path):
     distributed = pytest.importorskip("distributed")
-    import dask  # noqa: PLC0415
-
+    config = pytest.importorskip("dask.config")
     once = FaultyJob(tmp_path / "once", faults={2: ("die", 1)}, seconds=0.02)
     always = FaultyJob(tmp_path / "always", faults={4: ("die", 99)}, seconds=0.02, salt=1)
     folder = tmp_path / "kept"
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
             silence_logs=50,
@@ -106,7 +104,7 @@ def test_a_worker_of_dask_killed_in_a_shard(tmp_path):
         distributed.Client(cluster) as client,
     ):  # fmt: skip
         assert_same_bits(carried_out(once, executor=client), once.undisturbed())
-        with pytest.raises(ShardError, match="^shard 4 of 10 failed 2 times"):
+        with pytest.raises(ShardError, match=r"^shard 4 of 10 failed 2 times"):
             carried_out(always, executor=client, checkpoint=folder, retries=1)
     assert {0, 1, 2, 3} <= set(kept(folder))
 
@@ -120,7 +118,7 @@ def test_a_worker_of_ray_killed_in_a_shard(tmp_path):
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         assert_same_bits(carried_out(once, executor="ray"), once.undisturbed())
-        with pytest.raises(ShardError, match="^shard 4 of 10 failed 2 times"):
+        with pytest.raises(ShardError, match=r"^shard 4 of 10 failed 2 times"):
             carried_out(always, executor="ray", checkpoint=folder, retries=1)
     finally:
         ray.shutdown()
@@ -175,9 +173,10 @@ def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path):
         or subprocess.run([*unshare, "true"], check=False).returncode
     ):
         pytest.skip("no small file system can be mounted here")
-    (tmp_path / "disk").mkdir()
+    log, disk = tmp_path / "log", tmp_path / "disk"
+    disk.mkdir()
     done = subprocess.run(
-        [*unshare, sys.executable, "-c", textwrap.dedent(FULL), tmp_path / "log", tmp_path / "disk"],
+        [*unshare, sys.executable, "-c", textwrap.dedent(FULL), log, disk],
         capture_output=True, text=True, cwd=ROOT, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
@@ -268,4 +267,4 @@ def test_random_kills_do_not_change_a_bit():
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the bits are those of the undisturbed run" in done.stdout
-    assert json.dumps(4)[0] in done.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1].startswith("4 kills in ")
