@@ -1,12 +1,14 @@
-"""Greeks of a call under Heston on a Dask cluster, kept on disk as they come.
+r"""Greeks of a call under Heston on a Dask cluster, kept on disk as they come.
 
 On one machine, in three terminals:
 
-    dask scheduler --host 127.0.0.1 --port 8786
-    dask worker tcp://127.0.0.1:8786 --nworkers 2 --nthreads 1
+    dask scheduler --host 127.0.0.1 --port 8786 --dashboard-address 127.0.0.1:0
+    dask worker tcp://127.0.0.1:8786 --nworkers 2 --nthreads 1 --host 127.0.0.1 \
+        --dashboard-address 127.0.0.1:0
     python scripts/greeks_cluster.py tcp://127.0.0.1:8786 --checkpoint out/cluster
 
-Stop it at any time: the same command goes on where it was.
+Left to themselves, Dask's two commands listen on all addresses: --host and --dashboard-address keep
+them on this machine. Stop it at any time: the same command goes on where it was.
 """
 
 from __future__ import annotations
