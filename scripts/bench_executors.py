@@ -13,19 +13,22 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
+from loky import ProcessPoolExecutor
 
-import sdesens
 from sdesens.models import Heston
+from sdesens.montecarlo.execution import Terms
 from sdesens.montecarlo.moments import merge_all
+from sdesens.montecarlo.specification import Specification
 from sdesens.pricing import Call
 from sdesens.pricing.scenario import Scenario
 from sdesens.pricing.valuation import Valuation
 
 SHARDS, STEPS = 8, 100
-MODEL, PAYOFF, X0 = Heston(0.03, 1.5, 0.04, 0.3, -0.7), Call(100.0, 1.0), [100.0, 0.04]
+Runs = dict[tuple[str, int], Callable[[], object]]
 
 
 def main() -> None:
@@ -37,89 +40,102 @@ def main() -> None:
     parser.add_argument("--shard-size", type=int, default=2**17)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    size = arguments.shard_size
+    job = job_of(arguments.shard_size)
+    print(
+        f"Heston, price and 8 derivatives, {SHARDS} shards of {arguments.shard_size:,} paths, "
+        f"{STEPS} steps; minima of {arguments.rounds} interleaved rounds\n"
+        f"{'':24}{'workers':>8}{'seconds':>9}{'to the loop':>13}{'1 to 2':>8}"
+    )
+    for group in (this_machine, dask, ray):  # an engine that waits takes time of the others
+        with ExitStack() as stack:
+            runs: Runs = {("loop over the shards", 1): lambda: loop(job), **group(job, stack)}
+            show(timed(runs, arguments.rounds))
 
-    def greeks(**terms: Any) -> Callable[[], object]:
-        return lambda: sdesens.greeks(
-            MODEL, PAYOFF, X0, paths=SHARDS * size, steps=STEPS, shard_size=size, **terms
-        )
 
-    scenario = Scenario.of(MODEL, PAYOFF, X0, steps=STEPS, scheme="auto", dtype=torch.float64)
+def job_of(shard_size: int) -> Specification:
+    """The job, recorded and compiled."""
+    model, payoff = Heston(0.03, 1.5, 0.04, 0.3, -0.7), Call(100.0, 1.0)
+    kind: dict[str, Any] = {"steps": STEPS, "scheme": "auto", "dtype": torch.float64}
+    scenario = Scenario.of(model, payoff, [100.0, 0.04], **kind)
+    valuation = Valuation.of(scenario, "all", 1, "auto", (), antithetic=False, seed=0)
+    return valuation.job(SHARDS * shard_size, shard_size)
 
-    def loop() -> None:
-        valuation = Valuation.of(scenario, "all", 1, "auto", (), antithetic=False, seed=0)
-        job = valuation.job(SHARDS * size, size)
-        merge_all(job.run_shard(0, index) for index in range(SHARDS))
+
+def loop(job: Specification) -> object:
+    """All shards, one after the other, and nothing else."""
+    return merge_all(job.run_shard(0, index) for index in range(job.shards))
+
+
+def carry_out(job: Specification, executor: Any, workers: int = 1, checkpoint: Any = None) -> None:
+    """The job as ``greeks`` runs it."""
+    Terms.of(executor, workers, checkpoint, 2).carry_out(job, None, lambda paths: None)
+
+
+def this_machine(job: Specification, stack: ExitStack) -> Runs:
+    """Serial, with and without a checkpoint, threads and processes."""
 
     def on_disk() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            greeks(checkpoint=folder)()
+            carry_out(job, "serial", checkpoint=folder)
 
-    runs: dict[tuple[str, int], Callable[[], object]] = {
-        ("loop over the shards", 1): loop,
-        ("serial", 1): greeks(),
+    runs: Runs = {
+        ("serial", 1): lambda: carry_out(job, "serial"),
         ("serial, checkpoint", 1): on_disk,
     }
-    for workers in (1, 2):
-        for name in ("threads", "processes"):
-            runs[name, workers] = greeks(executor=name, workers=workers)
-    with _Clusters() as clusters:
-        for workers in (1, 2):
-            runs["dask", workers] = greeks(executor=clusters.dask(workers))
-        runs["ray", 2] = greeks(executor=clusters.ray(2))
-        best = dict.fromkeys(runs, float("inf"))
-        for turn in range(arguments.rounds + 1):
-            for key, run in runs.items():
-                begin = time.perf_counter()
-                run()
-                if turn:  # the first starts workers and compiles
-                    best[key] = min(best[key], time.perf_counter() - begin)
-    plain = best["loop over the shards", 1]
-    print(f"Heston, price and 8 derivatives, {SHARDS} shards of {size:,} paths, {STEPS} steps")
-    print(f"{plain / SHARDS:.2f} s a shard, minima of {arguments.rounds} interleaved rounds")
-    print(f"{'':24}{'workers':>8}{'seconds':>9}{'to the loop':>13}{'1 to 2':>8}")
-    for (name, workers), seconds in best.items():
-        gain = f"{best[name, 1] / seconds:8.2f}" if workers == 2 and (name, 1) in best else ""
-        print(f"{name:24}{workers:8}{seconds:9.2f}{seconds / plain:13.3f}{gain}")
+    for n in (1, 2):
+        runs["threads", n] = lambda n=n: carry_out(job, "threads", n)
+        # A pool for each number: the one that is kept between runs would be resized every time.
+        pool = stack.enter_context(ProcessPoolExecutor(n))
+        runs["processes", n] = lambda pool=pool: carry_out(job, pool)
+    return runs
 
 
-class _Clusters:
-    """Clusters on this machine."""
+def dask(job: Specification, stack: ExitStack) -> Runs:
+    """Dask clusters on this machine."""
+    import distributed  # noqa: PLC0415
 
-    def __init__(self) -> None:
-        self._open: list[Any] = []
-
-    def __enter__(self) -> _Clusters:
-        return self
-
-    def dask(self, workers: int) -> Any:
-        import distributed  # noqa: PLC0415
-
+    runs: Runs = {}
+    for n in (1, 2):
         cluster = distributed.LocalCluster(
-            n_workers=workers,
+            n_workers=n,
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address=None,  # type: ignore[arg-type]
+            silence_logs=logging.CRITICAL,
         )
-        client = distributed.Client(cluster, set_as_default=False)
-        self._open += [client, cluster]
-        return client
+        stack.enter_context(cluster)
+        client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+        runs["dask", n] = lambda client=client: carry_out(job, client)
+    return runs
 
-    def ray(self, workers: int) -> str:
-        import ray  # noqa: PLC0415
 
-        ray.init(
-            num_cpus=workers, include_dashboard=False, log_to_driver=False,
-            logging_level=logging.ERROR,
-        )  # fmt: skip
-        return "ray"
+def ray(job: Specification, stack: ExitStack) -> Runs:
+    """A Ray cluster on this machine; there is one a process."""
+    import ray  # noqa: PLC0415
 
-    def __exit__(self, *error: object) -> None:
-        import ray  # noqa: PLC0415
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    stack.callback(ray.shutdown)
+    return {("ray", 2): lambda: carry_out(job, "ray")}
 
-        for each in self._open:
-            each.close()
-        ray.shutdown()
+
+def timed(runs: Runs, rounds: int) -> dict[tuple[str, int], float]:
+    """The shortest time of each."""
+    best = dict.fromkeys(runs, float("inf"))
+    for turn in range(rounds + 1):
+        for key, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            if turn:  # the first starts workers and compiles
+                best[key] = min(best[key], time.perf_counter() - begin)
+    return best
+
+
+def show(best: dict[tuple[str, int], float]) -> None:
+    """Print rows of the table."""
+    plain = next(iter(best.values()))
+    for (name, workers), seconds in best.items():
+        gain = f"{best[name, 1] / seconds:8.2f}" if workers == 2 and (name, 1) in best else ""
+        print(f"{name:24}{workers:8}{seconds:9.2f}{seconds / plain:13.3f}{gain}", flush=True)
 
 
 if __name__ == "__main__":
