@@ -14,6 +14,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
+DATA = {"sdesens/py.typed", "sdesens/fused/driver.h", "sdesens/plots/paper.mplstyle"}
 MODELS = sorted(p.name for p in (ROOT / "models").glob("*.py"))
 
 
@@ -50,7 +51,7 @@ def modules():
 
 def test_the_wheel_has_every_module_the_models_and_the_type_marker(built):
     names = set(zipfile.ZipFile(built[0]).namelist())
-    missing = (modules() | {"sdesens/py.typed"}) - names
+    missing = (modules() | DATA) - names
     assert not missing
     assert not [n for n in names if n.startswith(("models/", "tests/", "scripts/", "notebooks/"))]
 
@@ -58,7 +59,7 @@ def test_the_wheel_has_every_module_the_models_and_the_type_marker(built):
 def test_the_sdist_has_every_module_the_models_and_the_type_marker(built):
     with tarfile.open(built[1]) as archive:
         members = {m.name.partition("/")[2]: m for m in archive.getmembers()}
-    assert not (modules() | {"sdesens/py.typed", "pyproject.toml"}) - set(members)
+    assert not (modules() | DATA | {"pyproject.toml"}) - set(members)
     for name in MODELS:
         assert members[f"sdesens/models/{name}"].isfile()
 
