@@ -1,0 +1,72 @@
+"""How the site is built: ``make docs``. Nothing is fetched, and no page loads anything from afar."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
+os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+
+import sdesens  # noqa: E402
+
+project = "sdesens"
+author = "The sdesens developers"
+copyright = author
+version = release = sdesens.__version__
+
+extensions = [
+    "myst_nb",
+    "mathml",
+    "notebooks",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
+exclude_patterns = ["_build", "_ext", "tutorials/*.md", "tutorials/*.py", "**.ipynb_checkpoints"]
+highlight_language = "none"  # an indented formula is no code; blocks of Python say so
+
+# --- Tutorials: docs/tutorials is a link to notebooks/, whose outputs are committed ---------------
+nb_execution_mode = "off"
+nb_merge_streams = True
+
+# --- Markdown -------------------------------------------------------------------------------------
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+myst_dmath_double_inline = True
+
+# --- Reference: what the docstrings say -----------------------------------------------------------
+# sdesens.plots needs no page of its own until it is there.
+if importlib.util.find_spec("sdesens.plots") is None:
+    exclude_patterns.append("api/plots.rst")
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_use_type_comments = False
+autosummary_generate = False
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_custom_sections = [("Class attributes", "Attributes")]
+python_maximum_signature_line_length = 80
+python_display_short_literal_types = True
+toc_object_entries_show_parents = "hide"
+
+# No inventory is downloaded, so names of others cannot be resolved. None of ours is listed here.
+nitpick_ignore_regex = [
+    ("py:.*", r"(torch|torchsde|numpy|concurrent|collections|typing|types)\..*"),
+    ("py:.*", r"(Tensor|np\.ndarray|nn\.(Module|Parameter)|Executor)"),
+    ("py:.*", r"(bool|int|float|str|dict|list|tuple|object|None|Any|Callable|Sequence)"),
+    ("py:exc", r"(ValueError|TypeError|ArithmeticError|ImportError|AttributeError|UserWarning)"),
+]
+
+# --- HTML -----------------------------------------------------------------------------------------
+html_theme = "furo"
+html_title = f"sdesens {version}"
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
