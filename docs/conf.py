@@ -39,9 +39,9 @@ myst_heading_anchors = 3
 myst_dmath_double_inline = True
 
 # --- Reference: what the docstrings say -----------------------------------------------------------
-# sdesens.plots needs no page of its own until it is there.
-if importlib.util.find_spec("sdesens.plots") is None:
+if importlib.util.find_spec("sdesens.plots") is None:  # its page has nothing to show
     exclude_patterns.append("api/plots.rst")
+    suppress_warnings = ["toc.excluded"]
 add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -49,6 +49,7 @@ autodoc_use_type_comments = False
 autosummary_generate = False
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # they are in the signature
 napoleon_custom_sections = [("Class attributes", "Attributes")]
 python_maximum_signature_line_length = 80
 python_display_short_literal_types = True
@@ -56,7 +57,7 @@ toc_object_entries_show_parents = "hide"
 
 # No inventory is downloaded, so names of others cannot be resolved. None of ours is listed here.
 nitpick_ignore_regex = [
-    ("py:.*", r"(torch|torchsde|numpy|concurrent|collections|typing|types)\..*"),
+    ("py:.*", r"(torch|torchsde|numpy|matplotlib|concurrent|collections|contextlib|os|typing|types)\..*"),
     ("py:.*", r"(Tensor|np\.ndarray|nn\.(Module|Parameter)|Executor)"),
     ("py:.*", r"(bool|int|float|str|dict|list|tuple|object|None|Any|Callable|Sequence)"),
     ("py:exc", r"(ValueError|TypeError|ArithmeticError|ImportError|AttributeError|UserWarning)"),
@@ -70,3 +71,13 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
+
+
+def prose(app, what, name, obj, options, lines):
+    """A sentence about an attribute may have a colon; napoleon would read a type before it."""
+    if what in ("attribute", "property", "data") and lines:
+        lines[:0] = ["..", ""]  # a comment, in which napoleon finds no type
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", prose, priority=400)  # before napoleon
