@@ -33,4 +33,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist docs/_build out *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/tutorials out *.egg-info

@@ -26,10 +26,10 @@ extensions = [
     "sphinx_copybutton",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
-exclude_patterns = ["_build", "_ext", "tutorials/*.md", "tutorials/*.py", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_ext", "**.ipynb_checkpoints"]
 highlight_language = "none"  # an indented formula is no code; blocks of Python say so
 
-# --- Tutorials: docs/tutorials is a link to notebooks/, whose outputs are committed ---------------
+# --- Tutorials: notebooks/, shown with the outputs they were committed with -----------------------
 nb_execution_mode = "off"
 nb_merge_streams = True
 
