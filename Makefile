@@ -1,17 +1,21 @@
 # make demo   set everything up and run the main job
 # make test   set everything up, lint, and run the tests
+# make docs   set everything up and build the site in docs/_build
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format clean
+.PHONY: demo test docs lint format clean
 
 demo: $(READY)
 	$(BIN)/python scripts/demo.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -n -W --keep-going docs docs/_build
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -29,4 +33,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist out *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/tutorials out *.egg-info

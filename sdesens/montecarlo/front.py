@@ -65,7 +65,7 @@ def run(
     workers.
 
     Args:
-        sde: an :class:`SDE` or any object torchsde accepts.
+        sde: an :class:`~sdesens.SDE` or any object torchsde accepts.
         x0: ``(d,)``, the start of all paths.
         payoff: a function of the end of a path that returns one number a path ``(P,)``, or a dict
             of such. Its argument has the components of the state as attributes (``end.spot``),
