@@ -1,4 +1,4 @@
-"""How the site is built: ``make docs``. Nothing is fetched, and no page loads anything from afar."""
+"""How the site is built: ``make docs``. Nothing is fetched, no page loads anything from afar."""
 
 import importlib.util
 import os
@@ -57,7 +57,10 @@ toc_object_entries_show_parents = "hide"
 
 # No inventory is downloaded, so names of others cannot be resolved. None of ours is listed here.
 nitpick_ignore_regex = [
-    ("py:.*", r"(torch|torchsde|numpy|matplotlib|concurrent|collections|contextlib|os|typing|types)\..*"),
+    (
+        "py:.*",
+        r"(torch|torchsde|numpy|matplotlib|concurrent|collections|contextlib|os|typing|types)\..*",
+    ),
     ("py:.*", r"(Tensor|np\.ndarray|nn\.(Module|Parameter)|Executor)"),
     ("py:.*", r"(bool|int|float|str|dict|list|tuple|object|None|Any|Callable|Sequence)"),
     ("py:exc", r"(ValueError|TypeError|ArithmeticError|ImportError|AttributeError|UserWarning)"),

@@ -1,8 +1,8 @@
 """The notebooks of the repository, whichever there are, as the tutorials of the site.
 
 They are copied to ``docs/tutorials``, which git ignores. Links in a notebook are written for the
-repository, where ``notebooks/`` lies beside ``docs/``; in a copy they lead to the same pages, and those to files
-that the site does not have become plain text.
+repository, where ``notebooks/`` lies beside ``docs/``; in a copy they lead to the same pages, and
+those to files that the site does not have become plain text.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def toctree(tutorials: Path) -> str:
     names = sorted(path.stem for path in tutorials.glob("*.ipynb"))
     if not names:
         return "There are no notebooks in this checkout."
-    return "\n".join(["```{toctree}", ":maxdepth: 1", "", *(f"tutorials/{n}" for n in names), "```"])
+    return "\n".join(
+        ["```{toctree}", ":maxdepth: 1", "", *(f"tutorials/{n}" for n in names), "```"]
+    )
 
 
 def copy_all(app: Sphinx, config: object) -> None:
