@@ -309,6 +309,7 @@ def extension(name: str) -> ModuleType:
         (r"\frac12 \tanh x", ["<mn>1</mn>", "<mn>2</mn>", "<mi>tanh</mi>"]),
         (r"d⟨W⟩ = ρ dt, T → ∞", ["<mo", "⟨", "ρ", "∞"]),
         (r"\begin{align} a &= b \\ c &= d \end{align}", ["<mtable", "<mtr>"]),
+        (r"v = (1, \dots, 1) \iff \bm{v} \stackrel{d}{=} w", ["…", "⟺", "<mover>"]),
     ],
 )
 def test_a_formula_is_what_tex_makes_of_it(source, parts):

@@ -36,12 +36,22 @@ SIGNS = str.maketrans(
     }
 )
 # What TeX reads and docutils does not.
-REWRITES = (
-    (re.compile(r"(\\[dt]?frac)\s*(\d)\s*(\d)"), r"\1{\2}{\3}"),  # it takes 12 for one number
-    (re.compile(r"\\(begin|end)\{(?:align|equation|gather)\*?\}"), r"\\\1{aligned}"),
-    (re.compile(r"\\([bB]igg?)(?![a-zA-Z])"), r"\\\1l"),
-    (re.compile(r"\\(text(?:tt|sf|it)|mbox)\b"), r"\\text"),
-)
+REWRITES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(\\[dt]?frac)\s*(\d)\s*(\d)", r"\1{\2}{\3}"),  # it takes 12 for one number
+        (r"\\(begin|end)\{(?:align|equation|gather|split)\*?\}", r"\\\1{aligned}"),
+        (r"\\([bB]igg?)m?(?![a-zA-Z])", r"\\\1l"),
+        (r"\\(?:text(?:tt|sf|it|bf)|mbox|emph)\b", r"\\text"),
+        (r"\\(?:mathrel|mathop|mathbin)\b", ""),
+        (r"\\(?:nonumber|notag|label\s*\{[^}]*\})", ""),
+        (r"\\dots\b", r"\\ldots "),
+        (r"\\iff\b", r"\\;\\Longleftrightarrow\\;"),
+        (r"\\stackrel\b", r"\\overset"),
+        (r"\\bm\b", r"\\boldsymbol"),
+        (r"\\[hv]phantom\b", r"\\phantom"),
+    )
+]
 
 
 def mathml(source: str, *, block: bool) -> str:
@@ -55,7 +65,7 @@ def mathml(source: str, *, block: bool) -> str:
 def _formula(self: Any, node: nodes.Element, *, block: bool) -> str:
     try:
         return mathml(node.astext(), block=block)
-    except (MathError, AttributeError) as error:  # the latter for a bracket that nothing opens
+    except (MathError, AttributeError, IndexError) as error:  # its others: of half a formula
         LOGGER.warning("formula %r: %s", node.astext(), error, location=node)
         return f"<code>{self.encode(node.astext())}</code>"
 
