@@ -108,7 +108,8 @@ def legend_over_data(ax: Axes) -> None:
     width, height = ax.bbox.width / dpi, ax.bbox.height / dpi
     longest = max(len(re.sub(r"\\[a-z]+|[${}^_]", "", label)) for label in labels)
     columns = max(1, min(len(labels), int(width / ((0.42 * longest + 3.2) * em))))
-    room = min(0.5, 1.45 * em * math.ceil(len(labels) / columns) / height)
+    # Rows and frame; the height is that before the layout, which takes some of it for labels.
+    room = min(0.5, (1.7 * math.ceil(len(labels) / columns) + 0.8) * em / height)
     scale = ax.yaxis.get_transform()
     low, high = scale.transform(ax.get_ylim())
     top = float(scale.inverted().transform(high + (high - low) * room / (1 - room)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -34,6 +35,7 @@ def path_fan(
     scale: str = "linear",
     xlabel: str = TIME,
     ylabel: str | None = None,
+    legend: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     r"""Quantiles of ``X_t`` over the samples, its median and mean, and some of the paths.
@@ -47,6 +49,7 @@ def path_fan(
         scale: of the vertical axis, ``"linear"``, ``"log"``, or ``"auto"``: log if all samples are
             positive and what is drawn spans more than 1.5 decades.
         xlabel, ylabel: labels, where units belong; by default ``time t`` and ``X_t``.
+        legend: whether there is one; of several panels one may do.
         ax: axes to draw on; without it those of a new figure in the style of this package.
 
     Returns:
@@ -71,7 +74,8 @@ def path_fan(
     at = check_index("component", component, d, "components")
     label = "$X_t$" if d == 1 else f"$X_t^{{({at})}}$"
     values = array(sens.x[:, :, at])
-    return _fan(sens, values, bands, paths, scale, xlabel, label if ylabel is None else ylabel, ax)
+    look = _Look(bands, paths, scale, xlabel, label if ylabel is None else ylabel, legend)
+    return _fan(array(sens.ts), values, look, ax)
 
 
 def tangent_fan(
@@ -85,6 +89,7 @@ def tangent_fan(
     scale: str = "auto",
     xlabel: str = TIME,
     ylabel: str | None = None,
+    legend: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     r"""The same of a derivative, ``dX_t/dx0`` or ``dX_t/dθ``. Its mean is that of ``E[X_t]``.
@@ -97,7 +102,7 @@ def tangent_fan(
         entry: which entry of the input, an int or a tuple of them; not needed of a single number.
         scale: ``"log"``, ``"linear"``, or ``"auto"``: log if all samples are positive and what is
             drawn spans more than 1.5 decades.
-        bands, paths, xlabel, ylabel, ax: as in :func:`path_fan`.
+        bands, paths, xlabel, ylabel, legend, ax: as in :func:`path_fan`.
 
     Returns:
         The axes.
@@ -117,44 +122,46 @@ def tangent_fan(
     """
     sens = check_sensitivities("sens", sens)
     values, label = derivative_of(sens, out, wrt, entry)
-    return _fan(sens, values, bands, paths, scale, xlabel, label if ylabel is None else ylabel, ax)
+    look = _Look(bands, paths, scale, xlabel, label if ylabel is None else ylabel, legend)
+    return _fan(array(sens.ts), values, look, ax)
 
 
-def _fan(
-    sens: Sensitivities,
-    values: Array,
-    bands: Sequence[float],
-    paths: int,
-    scale: str,
-    xlabel: str,
-    ylabel: str,
-    ax: Axes | None,
-) -> Axes:
-    """Bands, median, mean and samples of ``values (T, B)``."""
-    ts, samples = array(sens.ts), values.shape[1]
-    widths = sorted((_check_band(p) for p in bands), reverse=True) if samples > 1 else []
-    shown = values[:, : check_count("paths", paths, 0) if samples > 1 else 0]
+@dataclass(frozen=True)
+class _Look:
+    bands: Sequence[float]
+    paths: int
+    scale: str
+    xlabel: str
+    ylabel: str
+    legend: bool
+
+
+def _fan(ts: Array, values: Array, look: _Look, ax: Axes | None) -> Axes:
+    """Bands, median, mean and samples of ``values (T, B)``; of one sample that alone."""
+    several = values.shape[1] > 1
+    widths = sorted((_check_band(p) for p in look.bands), reverse=True)
+    count = check_count("paths", look.paths, 0)
     # NumPy's, as torch.quantile refuses more than 16 million numbers.
-    edges = [np.quantile(values, [0.5 - p / 2, 0.5 + p / 2], axis=1) for p in widths]
-    drawn = [*edges, shown] if samples > 1 else [values]
-    log = _is_log(check_choice("scale", scale, SCALES), values, drawn)
+    edges = [np.quantile(values, [0.5 - p / 2, 0.5 + p / 2], axis=1) for p in widths if several]
+    shown = values[:, :count] if several else values
+    log = _is_log(check_choice("scale", look.scale, SCALES), values, [*edges, shown])
     with drawing_on(ax) as axes:
-        for k, (p, (low, high)) in enumerate(zip(widths, edges, strict=True)):
+        for k, (p, (low, high)) in enumerate(zip(widths, edges, strict=several)):
             label = f"{50 - 50 * p:g}–{50 + 50 * p:g} %"
             tint = _tint(0.2 + 0.25 * k / max(1, len(widths) - 1))
             axes.fill_between(ts, low, high, color=tint, lw=0, label=label)
-        if samples == 1:
-            axes.plot(ts, values[:, 0], color=BLUE, ls="-")
-        for k in range(shown.shape[1]):
-            label = f"{shown.shape[1]} of {samples} paths"
-            axes.plot(ts, shown[:, k], color=GREY, lw=0.5, ls="-", label="_" if k else label)
-        if samples > 1:
+        if several:
+            for k in range(shown.shape[1]):
+                label = "_" if k else f"{shown.shape[1]} of {values.shape[1]} paths"
+                axes.plot(ts, shown[:, k], color=GREY, lw=0.5, ls="-", label=label)
             axes.plot(ts, np.median(values, axis=1), color=BLUE, ls="-", label="median")
             axes.plot(ts, values.mean(axis=1), color=BLACK, ls="--", label="mean")
+        else:
+            axes.plot(ts, values[:, 0], color=BLUE, ls="-")
         if log:
             axes.set_yscale("log")
-        begin_on_time(axes, ts, xlabel, ylabel)
-        if samples > 1:
+        begin_on_time(axes, ts, look.xlabel, look.ylabel)
+        if look.legend and several:
             legend_over_data(axes)
     return axes
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from sdesens.montecarlo.estimates import Estimate
 from sdesens.plots._inputs import Array, estimates, reach, vector
@@ -35,8 +36,9 @@ def greek_profile(
     Args:
         x: ``(n,)`` increasing values of the variable.
         greek: an :class:`~sdesens.montecarlo.Estimate` each, or one of ``(n,)`` tensors.
-        closed_form: the greek that is known: ``(n,)`` values at ``x``, or a function of one value
-            of the variable, then drawn on a finer grid.
+        closed_form: the greek where it is known: ``(n,)`` values at ``x``; or a pair of ``(k,)``
+            values of the variable and the greek at these; or a function of one value, then drawn
+            on a finer grid.
         level: of the band, pointwise, by the normal law.
         label: of the greek, in the legend.
         xlabel, ylabel: labels, where units belong.
@@ -83,6 +85,9 @@ def greek_profile(
 
 
 def _curve(closed_form: Any, at: Array) -> tuple[Array, Array]:
+    if isinstance(closed_form, tuple) and len(closed_form) == 2 and np.ndim(closed_form[0]):
+        own = vector("closed_form[0]", closed_form[0])
+        return own, vector("closed_form[1]", closed_form[1], len(own), "closed_form[0]")
     if not callable(closed_form):
         return at, vector("closed_form", closed_form, len(at), "x")
     function: Callable[[float], Any] = closed_form
@@ -91,18 +96,20 @@ def _curve(closed_form: Any, at: Array) -> tuple[Array, Array]:
 
 
 def estimator_variances(
-    reports: Mapping[str, Report],
+    reports: Mapping[str, Report | None],
     *,
     of: Sequence[Key] | Mapping[str, Key] | None = None,
     per_path: bool = False,
     xlabel: str | None = None,
+    legend: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     r"""Standard errors of the same numbers by several estimators, side by side on a log scale.
 
     Args:
         reports: what :func:`~sdesens.greeks` returned, by the name of the estimator; all of one
-            model and payoff.
+            model and payoff. None for an estimator that was refused: it keeps its mark, so that
+            panels of several payoffs use the same.
         of: which numbers, by their keys in a report (``"spot"``, ``("spot", "spot")``), or a dict
             of keys by label, ``{"gamma": ("spot", "spot")}``; by default all single numbers. A
             report without a number, as its estimator was refused for it, has no mark there; an
@@ -110,6 +117,7 @@ def estimator_variances(
         per_path: draw ``stderr * sqrt(paths)``, the standard deviation of one path's estimate,
             which compares runs of different length.
         xlabel: label; by default what is drawn.
+        legend: whether there is one; of several panels one may do.
         ax: axes to draw on; without it those of a new figure in the style of this package.
 
     Returns:
@@ -133,27 +141,43 @@ def estimator_variances(
     """
     checked = _check_reports(reports, per_path)
     rows = _rows(checked, of)
+    drawn: list[float] = []
     with drawing_on(ax) as axes:
-        for k, (estimator, report) in enumerate(checked.items()):
-            scale = report.paths**0.5 if per_path else 1.0
+        for k, estimator in enumerate(reports):
+            report = checked.get(estimator)
+            scale = report.paths**0.5 if report and per_path else 1.0
             # Marks of one row are a little apart, or those of equal errors would hide each other.
-            shift = 0.12 * (k - (len(checked) - 1) / 2)
+            shift = 0.12 * (k - (len(reports) - 1) / 2)
             found = {row + shift: _stderr(report, name) for row, name in enumerate(rows.values())}
             there = {place: scale * error for place, error in found.items() if error}
             marks: dict[str, Any] = series(k) | {"linestyle": "none"}
             axes.plot(list(there.values()), list(there), label=estimator, **marks)
+            drawn += there.values()
             for place in (place for place, error in found.items() if error == 0):
                 _mark_zero(axes, place, marks["color"])
-        axes.set_xscale("log")
+        _span_decades(axes, drawn)
         axes.set_yticks(range(len(rows)), list(rows))
         axes.set_ylim(len(rows) - 0.5, -0.5)
         for row in range(1, len(rows)):
             axes.axhline(row - 0.5, color="0.88", lw=0.5, ls="-", zorder=0.5)
-        drawn = "standard deviation of one path's estimate" if per_path else "standard error"
-        axes.set_xlabel(drawn if xlabel is None else xlabel)
+        what = "standard deviation of one path's estimate" if per_path else "standard error"
+        axes.set_xlabel(what if xlabel is None else xlabel)
         axes.tick_params(axis="y", length=0)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside: it hides no mark
+        if legend:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside: it hides no mark
     return axes
+
+
+def _span_decades(axes: Axes, drawn: Sequence[float]) -> None:
+    """A log scale from a power of ten to another, so that two at least are labelled."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(numticks=6))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if drawn:
+        low, high = np.floor(np.log10(min(drawn))), np.ceil(np.log10(max(drawn)))
+        ends = [(10.0**low, 0.0), (10.0 ** max(high, low + 1), 0.0)]
+        axes.update_datalim(ends, updatey=False)
+        axes.autoscale_view(scaley=False)
 
 
 def _mark_zero(axes: Axes, place: float, color: str) -> None:
@@ -168,12 +192,14 @@ def _check_reports(reports: Any, per_path: bool) -> dict[str, Report]:
     if not isinstance(reports, Mapping) or not reports:
         raise TypeError(f"reports must be a dict of Report by estimator, got {reports!r}.")
     for name, report in reports.items():
-        if not isinstance(report, Report):
+        if not isinstance(report, Report | None):
             raise TypeError(
                 f"reports[{name!r}] must be a Report, as sdesens.greeks returns, got "
                 f"{type(report).__name__}."
             )
-    checked = dict(reports)
+    checked = {name: report for name, report in reports.items() if report is not None}
+    if not checked:
+        raise ValueError(f"reports must hold at least one Report, got None for {list(reports)}.")
     fields = ("model", "payoff") if per_path else ("model", "payoff", "paths")
     for field in fields:
         found = {name: getattr(report, field) for name, report in checked.items()}
@@ -210,9 +236,9 @@ def _label(name: Name) -> str:
     )
 
 
-def _stderr(report: Report, name: Name) -> float | None:
+def _stderr(report: Report | None, name: Name) -> float | None:
     """The standard error of a single number; None if the report does not have it."""
-    entry = report.entries.get(name, report.entries.get(name[::-1]))
+    entry = report and report.entries.get(name, report.entries.get(name[::-1]))
     if entry is None:
         return None
     return entry.stderr if entry.stderr > _ROUNDING * abs(entry.value) else 0.0

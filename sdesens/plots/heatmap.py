@@ -39,7 +39,7 @@ def sensitivity_heatmap(
 ) -> Axes:
     r"""Derivatives of ``X_t`` in all inputs by time, each times its input, so that rows compare.
 
-    A row holds ``θ dX_t/dθ``, in units of X: a hundredth of it is the effect of one percent of θ.
+    A row holds ``p dX_t/dp``, in units of X: a hundredth of it is the effect of one percent of p.
     ``x0`` is multiplied by each sample's own start.
 
     Args:
@@ -168,7 +168,7 @@ def _symbol(name: str, at: tuple[int, ...], sens: Sensitivities) -> str:
 
 def _of(sens: Sensitivities, out: int, measure: str, scaled: bool) -> str:
     state = "X_t" if sens.x.shape[2] == 1 else f"X_t^{{({out})}}"
-    what = rf"$\theta\, d{state} / d\theta$" if scaled else rf"$d{state} / d\theta$, not scaled"
+    what = rf"$p\, d{state} / dp$" if scaled else f"$d{state} / dp$, not scaled"
     return f"{measure} of {what}"
 
 

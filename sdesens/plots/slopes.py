@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -35,7 +36,8 @@ def fitted_slope(n: Any, errors: Any) -> Slope:
     r"""The slope of ``log errors`` on ``log n`` by least squares.
 
     Errors given as estimates are weighted by ``(value / stderr)²``, so that those lost in the noise
-    do not bend the line.
+    do not bend the line. The standard error of the slope takes them as independent; of errors on
+    one Brownian path, which rise and fall together, it is too wide.
 
     Args:
         n: ``(k,)`` positive and distinct numbers of steps or paths, at least two.
@@ -157,8 +159,11 @@ def _fit(at: Array, value: Array, stderr: Array) -> Slope:
 
 
 def _signed(slope: Slope) -> str:
-    text = f"{slope.value:.2f}".replace("-", "−")
-    return text if np.isnan(slope.stderr) else f"{text} ± {slope.stderr:.2f}"
+    """The slope, to the first digit of its error, though with two decimals or three."""
+    known = slope.stderr > 0  # False for NaN
+    decimals = min(3, max(2, math.ceil(-math.log10(slope.stderr)))) if known else 2
+    text = f"{slope.value:.{decimals}f}".replace("-", "−")
+    return f"{text} ± {slope.stderr:.{decimals}f}" if known else text
 
 
 def _power(slope: float) -> str:

@@ -48,6 +48,11 @@ def test_labels_name_the_component_and_may_be_given(sens, make):
     assert plots.path_fan(sens, ylabel="").get_ylabel() == ""
 
 
+def test_there_is_no_legend_if_none_is_wanted(sens):
+    assert plots.path_fan(sens, legend=False).get_legend() is None
+    assert plots.tangent_fan(sens, wrt="kappa", legend=False).get_legend() is None
+
+
 def test_one_sample_is_a_line_without_bands(make, ax):
     sens = make(samples=1)
     plots.path_fan(sens, ax=ax)

@@ -39,11 +39,14 @@ def test_an_estimate_of_tensors_is_drawn_like_one_each(ax):
     np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), [0.4, 0.6, 0.8], rtol=1e-7)
 
 
-def test_the_closed_form_is_values_at_x_or_a_function_on_a_finer_grid():
+def test_the_closed_form_is_values_at_x_or_on_a_grid_of_its_own_or_a_function():
     ax = plots.greek_profile(SPOTS, DELTAS, closed_form=[0.41, 0.61, 0.81])
     known = ax.get_lines()[1]
     assert known.get_label() == "closed form"
     np.testing.assert_array_equal(known.get_ydata(), [0.41, 0.61, 0.81])
+    finer = torch.linspace(90, 110, 5)
+    ax = plots.greek_profile(SPOTS, DELTAS, closed_form=(finer, finer**2))
+    np.testing.assert_array_equal(ax.get_lines()[1].get_data(), [finer, finer**2])
     ax = plots.greek_profile(SPOTS, DELTAS, closed_form=lambda s: torch.tensor(s) ** 2)
     x, y = ax.get_lines()[1].get_data()
     assert len(x) == 201
@@ -73,6 +76,7 @@ def test_a_second_greek_on_the_axes_looks_different_and_has_one_entry_in_the_leg
         ({"greek": 0.4}, "greek must be Estimates, one for each of x, got float"),
         ({"greek": [Estimate(0.4, -1.0)] * 3}, "must not be negative, got -1.0"),
         ({"level": 95}, "level must be between 0 and 1, got 95"),
+        ({"closed_form": ([90.0], [0.4, 0.5])}, r"as many entries as closed_form\[0\], 1, got 2"),
         ({"closed_form": [0.4]}, "closed_form must have as many entries as x, 3, got 1"),
     ],
 )
@@ -130,6 +134,26 @@ def test_by_default_every_number_of_every_report_has_a_row():
     assert rows == ["price", "d/d spot", "d²/d spot d spot"]
 
 
+def test_an_estimator_that_was_refused_keeps_its_mark_and_place():
+    of = {"delta": "spot"}
+    full = plots.estimator_variances({"a": report(delta=0.1), "b": report(delta=0.2)}, of=of)
+    ax = plots.estimator_variances({"a": None, "b": report(delta=0.2)}, of=of)
+    assert marks(ax) == {"a": {}, "b": {0: 0.2}}
+    for before, after in zip(full.get_lines(), ax.get_lines(), strict=True):
+        assert before.get_marker() == after.get_marker()
+        assert before.get_color() == after.get_color()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    alone = plots.estimator_variances({"a": report(delta=0.1)}, legend=False)
+    assert alone.get_legend() is None
+
+
+def test_the_scale_reaches_from_a_power_of_ten_to_another():
+    ax = plots.estimator_variances({"a": report(delta=0.02), "b": report(delta=0.03)})
+    low, high = ax.get_xlim()
+    assert low < 0.01
+    assert high > 0.1
+
+
 def test_runs_of_different_length_compare_by_path():
     reports = {"a": report(delta=0.1), "b": report(paths=1600, delta=0.1)}
     with pytest.raises(ValueError, match=r"one path, got .*Use per_path=True"):
@@ -163,6 +187,8 @@ def test_bad_reports_are_refused():
         plots.estimator_variances({"a": one, "b": other})
     with pytest.raises(TypeError, match=r"reports\['a'\] must be a Report, .* got Estimate"):
         plots.estimator_variances({"a": one["spot"]})
+    with pytest.raises(ValueError, match=r"at least one Report, got None for \['a'\]"):
+        plots.estimator_variances({"a": None})
     with pytest.raises(TypeError, match="reports must be a dict of Report by estimator"):
         plots.estimator_variances(one)
     with pytest.raises(TypeError, match="ax must be matplotlib Axes, got Figure"):

@@ -37,7 +37,12 @@ def test_estimates_have_error_bars(ax):
     (container,) = ax.containers
     ends = np.array(HALF)[:, None] * (1 + 0.1959963984540054 * np.array([-1.0, 1.0]))
     np.testing.assert_allclose(bars(container), ends, rtol=1e-12)
-    assert legend(ax)[0].startswith("error, slope −0.50 ± ")
+    assert legend(ax) == ["error, slope −0.50 ± 0.06"]  # 0.1 over the spread of log n
+
+
+def test_a_slope_that_is_known_well_has_more_digits(ax):
+    plots.convergence(STEPS, [Estimate(e, e / 1000) for e in HALF], ax=ax)
+    assert legend(ax) == ["error, slope −0.500 ± 0.001"]
 
 
 def test_numbers_without_errors_have_no_bars(ax):

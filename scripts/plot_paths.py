@@ -1,0 +1,82 @@
+"""Draw paths of a model, the fans of their derivatives, and what they depend on when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from _command import Command, at_least, letter_panels, save
+from _models import SOLVED, Choice
+from matplotlib.figure import Figure
+
+import sdesens
+from sdesens import SDE, Sensitivities, plots
+
+EXAMPLES = (
+    "",
+    "--model cir --paths 5000 --out out/cir.pdf",
+    "--model heston --parameter rho --steps 200",
+    "--quick",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Solve, draw, save."""
+    command = Command("plot_paths", __doc__ or "", SOLVED, EXAMPLES, "heston")
+    command.add_argument("--paths", type=at_least(2), default=4000, help="samples (default 4000)")
+    command.add_argument("--steps", type=at_least(2), default=100, help="Euler steps (default 100)")
+    command.add_parameter("c")
+    arguments, choice, model = command.read(argv)
+    shown = command.parameter(arguments, choice)
+    paths = min(arguments.paths, 200) if arguments.quick else arguments.paths
+    steps = min(arguments.steps, 20) if arguments.quick else arguments.steps
+    torch.set_num_threads(1)
+    sens = sdesens.sensitivities(
+        model,
+        choice.samples(paths),
+        torch.linspace(0, choice.horizon, steps + 1, dtype=torch.float64),
+        wrt=("x0", *choice.parameters),
+        method="euler",
+        dt=choice.horizon / steps,
+        seed=arguments.seed,
+        progress=True,
+    )
+    save(draw(sens, choice, model, shown), arguments.out)
+
+
+def draw(sens: Sensitivities, choice: Choice, model: SDE, shown: str) -> Figure:
+    """Four panels: paths, two fans of derivatives, the map."""
+    first = choice.components[0]
+    with plots.style():
+        figure = Figure(figsize=(7.4, 5.4))
+        (paths, start), (parameter, chart) = figure.subplots(2, 2)
+        plots.path_fan(sens, xlabel=choice.time, ylabel=first.label, ax=paths)
+        start_label = choice.derivative("x0")
+        plots.tangent_fan(
+            sens, entry=0, xlabel=choice.time, ylabel=start_label, legend=False, ax=start
+        )
+        entry = choice.entry(shown, sens.dparams[shown].shape[3:])
+        plots.tangent_fan(
+            sens,
+            wrt=shown,
+            entry=entry,
+            xlabel=choice.time,
+            ylabel=choice.derivative(shown),
+            legend=False,
+            ax=parameter,
+        )
+        plots.sensitivity_heatmap(sens, model, xlabel=choice.time, unit=first.unit, ax=chart)
+        letter_panels(
+            figure,
+            (
+                "paths",
+                "derivative in the start",
+                f"derivative in {shown}",
+                "each input $p$ times derivative",
+            ),
+        )
+    return figure
+
+
+if __name__ == "__main__":
+    main()
