@@ -1,12 +1,13 @@
 # make demo   set everything up and run the main job
 # make test   set everything up, lint, and run the tests
-# make notebooks   run the tutorials in full and write them with their outputs
+# make docs   set everything up and build the site in docs/_build
+# make notebooks   set everything up, run the tutorials in full, write them with their outputs
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test notebooks lint format clean
+.PHONY: demo test docs notebooks lint format clean
 
 demo: $(READY)
 	$(BIN)/python scripts/demo.py
@@ -16,6 +17,9 @@ test: lint
 
 notebooks: $(READY)
 	$(BIN)/python scripts/run_notebooks.py
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -n -W --keep-going docs docs/_build
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -33,4 +37,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist out *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/tutorials out *.egg-info

@@ -107,7 +107,7 @@ class MultiAssetBlackScholes(SDE):
 
     @property
     def is_singular(self) -> bool:
-        """Whether the correlation matrix is singular: then nothing has a derivative in ``rho``."""
+        """Whether the correlation matrix is singular, where nothing has a derivative in ``rho``."""
         return bool((self.cholesky().detach().diagonal() == 0).any())
 
     def cholesky(self, drho: Tensor | None = None) -> Tensor:

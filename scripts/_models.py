@@ -54,6 +54,7 @@ class Choice:
         asset: the component that payoffs are written on, None if there is no such.
         vega: the input that stands for volatility, a parameter or a component, and its letter.
         solved: whether it has drift and diffusion, which sensitivities along a path need.
+        compiled: whether the fused engine can compile it, without which many paths take too long.
     """
 
     make: Callable[[], SDE]
@@ -65,6 +66,7 @@ class Choice:
     asset: str | None = None
     vega: tuple[str, str] | None = None
     solved: bool = True
+    compiled: bool = True
 
     @property
     def time(self) -> str:
@@ -92,8 +94,8 @@ SMILE_AT = torch.linspace(50, 200, 31, dtype=torch.float64)
 
 
 def _local_volatility() -> SDE:
-    vols = 0.2 + 2e-5 * (SMILE_AT - 100) ** 2
-    return LocalVolatility(0.03, [0.0, 0.5, 1.0, 2.0], SMILE_AT, vols.expand(4, -1))
+    vols = 0.15 + 2e-5 * (SMILE_AT - 100) ** 2
+    return LocalVolatility(0.03, [0.0, 0.5, 1.0, 2.0], SMILE_AT, vols.expand(4, -1), shift=0.05)
 
 
 CHOICES: dict[str, Choice] = {
@@ -124,7 +126,7 @@ CHOICES: dict[str, Choice] = {
         {"kappa": r"\kappa", "mean": r"\mu", "sigma": r"\sigma"}, horizon=4.0,
     ),
     "sabr": Choice(
-        lambda: SABR(0.6, 0.4, -0.3), (1.0, 0.3),
+        lambda: SABR(0.9, 0.4, -0.3), (1.0, 0.2),
         (Component("F", "forward", "EUR"), Component(r"\alpha", "volatility")),
         {"nu": r"\nu", "beta": r"\beta", "rho": r"\rho"},
         asset="forward", vega=("volatility", r"\alpha_0"),
@@ -142,7 +144,7 @@ CHOICES: dict[str, Choice] = {
     ),
     "local-volatility": Choice(
         _local_volatility, (100.0,), (SPOT,),
-        {"shift": r"\sigma", "rate": "r"}, asset="spot", vega=("shift", r"\sigma"),
+        {"shift": r"\sigma", "rate": "r"}, compiled=False,
     ),
     "neural": Choice(
         lambda: NeuralSDE(1, 4, seed=2), (0.3,), (Component("X"),),
@@ -151,4 +153,5 @@ CHOICES: dict[str, Choice] = {
 }  # fmt: skip
 
 SOLVED = tuple(name for name, choice in CHOICES.items() if choice.solved)
+COMPILED = tuple(name for name in SOLVED if CHOICES[name].compiled)
 PRICED = tuple(name for name, choice in CHOICES.items() if choice.asset)

@@ -8,7 +8,7 @@ from itertools import product
 
 import torch
 from _command import Command, at_least, letter_panels, save
-from _models import SOLVED, Choice
+from _models import COMPILED, Choice
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -33,7 +33,7 @@ Series = Mapping[str, list[Estimate]]
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Solve on coarser and coarser views of the same noise, draw, save."""
-    command = Command("plot_convergence", __doc__ or "", SOLVED, EXAMPLES, "cir")
+    command = Command("plot_convergence", __doc__ or "", COMPILED, EXAMPLES, "cir")
     command.add_argument(
         "--methods", nargs="+", choices=METHODS, metavar="NAME",
         help=f"of {', '.join(METHODS)} (default euler, and milstein if the noise is diagonal)",
@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments, choice, model = command.read(argv)
     methods = arguments.methods or ["euler", "milstein"][: 1 + (model.noise_type == "diagonal")]
     batches = 1 if arguments.quick else arguments.batches
+    methods = methods[:1] if arguments.quick else methods
     levels = min(arguments.levels, 3) if arguments.quick else arguments.levels
     torch.set_num_threads(1)
     steps = [4 * 2**k for k in range(levels)]

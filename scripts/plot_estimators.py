@@ -21,10 +21,13 @@ from sdesens.pricing import Barrier, Call, Digital, Payoff, Report
 ESTIMATORS = (
     "pathwise", "mixed", "conditional", "one-step-survival", "bismut", "likelihood-ratio",
 )  # fmt: skip
+MODELS = tuple(name for name in PRICED if name != "sabr")  # its weights take minutes to record
+WEIGHTS = ("bismut", "likelihood-ratio")
+GREEKS = ("delta", "gamma", "vega")
 PAYOFFS = ("call", "digital", "barrier")
 EXAMPLES = (
     "",
-    "--vega --paths 100000",
+    "--greeks delta gamma vega --paths 100000",
     "--payoffs digital barrier --steps 12 --out out/estimators.svg",
     "--model heston --payoffs call",
 )
@@ -32,13 +35,15 @@ EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run every estimator, draw, save."""
-    command = Command("plot_estimators", __doc__ or "", PRICED, EXAMPLES, "black-scholes")
+    command = Command("plot_estimators", __doc__ or "", MODELS, EXAMPLES, "black-scholes")
     command.add_argument(
         "--payoffs", nargs="+", choices=PAYOFFS, default=PAYOFFS, help="a panel each (default all)"
     )
     command.add_argument("--paths", type=at_least(2), default=20_000, help="default 20000")
     command.add_argument("--steps", type=at_least(1), default=6, help="of a path (default 6)")
-    command.add_argument("--vega", action="store_true", help="a row more; more to compile")
+    command.add_argument(
+        "--greeks", nargs="+", choices=GREEKS, default=GREEKS[:2], help="a row each (delta, gamma)"
+    )
     arguments, choice, model = command.read(argv)
     names = tuple(dict.fromkeys(arguments.payoffs))
     if arguments.quick:
@@ -50,13 +55,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name, estimator in product(names, ESTIMATORS):
             bar.set_description(f"{name}, {estimator}")
             what = payoff(name, choice, arguments.steps)
-            found[name][estimator] = run(model, what, choice, estimator, vega=arguments.vega, **how)
+            found[name][estimator] = run(model, what, choice, estimator, arguments.greeks, **how)
             bar.update()
     for name, reports in found.items():
         refused = [estimator for estimator, report in reports.items() if report is None]
         say(f"{name}: not right for it are {', '.join(refused)}")
     title = f"{arguments.model}, {arguments.paths} paths of {arguments.steps} steps"
-    save(draw(found, choice, title, vega=arguments.vega), arguments.out)
+    save(draw(found, choice, title, arguments.greeks), arguments.out)
 
 
 def payoff(name: str, choice: Choice, steps: int) -> Payoff:
@@ -72,17 +77,22 @@ def payoff(name: str, choice: Choice, steps: int) -> Payoff:
 
 
 def run(
-    model: SDE, payoff: Payoff, choice: Choice, estimator: str, *, vega: bool, **how: Any
+    model: SDE, payoff: Payoff, choice: Choice, estimator: str, greeks: Sequence[str], **how: Any
 ) -> Report | None:
-    """Delta, gamma and perhaps vega in one report; without gamma, or none, where not right."""
+    """Some greeks in one report; without gamma, or none, where the estimator is not right."""
     asset, sigma = choice.asset or "", (choice.vega or ("",))[0]
+    # torch crashes on the second weight of a quadratic-exponential step
+    twice = "gamma" in greeks and not (estimator in WEIGHTS and "qe" in model.schemes)
     parts = []
     # Apart, as every input of second derivatives has a kernel of its own to compile.
-    for wrt, order in ((asset, 2), (sigma, 1)) if vega else ((asset, 2),):
-        for lower in range(order, 0, -1):
+    for wrt, orders in (
+        (asset, (2, 1) if twice else (1,)),
+        (sigma, (1,) if "vega" in greeks else ()),
+    ):
+        for order in orders:
             try:
                 report = sdesens.greeks(
-                    model, payoff, choice.start, wrt=wrt, order=lower, estimator=estimator, **how
+                    model, payoff, choice.start, wrt=wrt, order=order, estimator=estimator, **how
                 )
             except UnsupportedError:
                 continue
@@ -96,16 +106,22 @@ def run(
 
 
 def draw(
-    found: Mapping[str, Mapping[str, Report | None]], choice: Choice, title: str, *, vega: bool
+    found: Mapping[str, Mapping[str, Report | None]],
+    choice: Choice,
+    title: str,
+    greeks: Sequence[str],
 ) -> Figure:
     """A panel for each payoff; one legend, as an estimator has the same mark in all of them."""
     asset, sigma = choice.asset or "", (choice.vega or ("",))[0]
     unit = choice.components[0].unit
-    rows = {"delta": asset, f"gamma (1/{unit})": (asset, asset)}
-    if vega:
-        rows[f"vega ({unit})"] = sigma
+    every = {
+        "delta": ("delta", asset),
+        "gamma": (f"gamma (1/{unit})", (asset, asset)),
+        "vega": (f"vega ({unit})", sigma),
+    }
+    rows = dict(every[greek] for greek in GREEKS if greek in greeks)
     with plots.style():
-        figure = Figure(figsize=(7.4, 2.4 + 0.5 * vega))
+        figure = Figure(figsize=(7.4, 1.6 + 0.4 * len(rows)))
         panels = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
         for ax, reports in zip(panels, found.values(), strict=True):
             plots.estimator_variances(reports, of=rows, legend=ax is panels[-1], ax=ax)

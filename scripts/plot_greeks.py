@@ -33,7 +33,9 @@ Profile = Mapping[str, list[Estimate]]  # delta, gamma, vega, at every spot
 def main(argv: Sequence[str] | None = None) -> None:
     """Simulate at every spot, draw, save."""
     command = Command("plot_greeks", __doc__ or "", PRICED, EXAMPLES, "black-scholes")
-    command.add_argument("--payoff", choices=PAYOFFS, default="call", help="default call")
+    command.add_argument("--payoff", choices=PAYOFFS, default="call",
+        help="default call; a digital of sabr takes minutes",
+    )  # fmt: skip
     command.add_argument("--paths", type=at_least(2), default=4000, help="at a spot (default 4000)")
     command.add_argument("--steps", type=at_least(1), default=20, help="of a path (default 20)")
     command.add_argument("--points", type=at_least(2), default=15, help="spots (default 15)")
@@ -96,7 +98,7 @@ def in_closed_form(
     try:
         values = [
             closed_form_greeks(model, payoff, [s, *choice.start[1:]], wrt=wrt, order=2)
-            for s in tqdm(spots, desc="closed form", unit="spot")
+            for s in tqdm(spots, desc="closed form", unit="spot", leave=False)
         ]
     except UnsupportedError:
         return None

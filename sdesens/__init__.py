@@ -2,12 +2,16 @@
 
 from sdesens.brownian import BrownianPath as BrownianPath
 from sdesens.errors import AccuracyWarning as AccuracyWarning
+from sdesens.errors import CheckpointError as CheckpointError
+from sdesens.errors import CheckpointWarning as CheckpointWarning
 from sdesens.errors import CoupledSamplesError as CoupledSamplesError
 from sdesens.errors import NonFiniteError as NonFiniteError
 from sdesens.errors import NotLipschitzError as NotLipschitzError
 from sdesens.errors import OffGridError as OffGridError
+from sdesens.errors import ShardError as ShardError
 from sdesens.errors import UncompiledWarning as UncompiledWarning
 from sdesens.errors import UnsupportedError as UnsupportedError
+from sdesens.errors import WorkerMismatchError as WorkerMismatchError
 from sdesens.pathwise import ModeComparison as ModeComparison
 from sdesens.pathwise import Sensitivities as Sensitivities
 from sdesens.pathwise import compare_modes as compare_modes

@@ -369,7 +369,7 @@ class BrownianPath(BaseBrownian):
 
     @property
     def levy_area_approximation(self) -> str:
-        """The name torchsde asks for: what ``levy_area`` was."""
+        """What ``levy_area`` was, under the name that torchsde asks for."""
         return self._levy_area
 
     def __repr__(self) -> str:

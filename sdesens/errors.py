@@ -6,6 +6,7 @@ caller may want to catch apart.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 
@@ -50,6 +51,36 @@ class NonFiniteError(ArithmeticError):
 
 class NotLipschitzError(ValueError):
     """A payoff that is said to change continuously was found to jump."""
+
+
+class ShardError(RuntimeError):
+    """A shard of a job failed as often as is allowed.
+
+    Attributes:
+        piece: index of its simulation in the job.
+        shard: its index.
+        attempts: how often it was tried.
+    """
+
+    def __init__(self, message: str, *, piece: int, shard: int, attempts: int) -> None:
+        super().__init__(message)
+        self.piece, self.shard, self.attempts = piece, shard, attempts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        numbers = {"piece": self.piece, "shard": self.shard, "attempts": self.attempts}
+        return partial(type(self), **numbers), self.args
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint folder cannot be used, or a shard cannot be written to it."""
+
+
+class WorkerMismatchError(RuntimeError):
+    """A worker would not give the bits of its driver: another version, processor or compiler."""
+
+
+class CheckpointWarning(UserWarning):
+    """A file of a checkpoint folder is not used; its shard is computed again."""
 
 
 class AccuracyWarning(UserWarning):

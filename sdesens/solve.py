@@ -119,12 +119,15 @@ class StepMap:
 
     def __call__(self, t0: Tensor, t1: Tensor, state: Tensor, noise: Sequence[Tensor]) -> Tensor:
         """One step from ``state``; ``noise`` is what the solver asks of a Brownian motion."""
-        self._noise.current = tuple(noise)
         y, extra = state, ()
         if self.copies == 2:
             y, z = state.chunk(2, dim=-1)
             extra = (*self._solver.sde.f_and_g(t0, z), z)
-        return self.pack(*self._solver.step(t0, t1, y, extra))
+        self._noise.current = tuple(noise)
+        try:
+            return self.pack(*self._solver.step(t0, t1, y, extra))
+        finally:
+            self._noise.current = ()  # what a transform made must not outlive it
 
 
 class _ReplayedNoise(WrappedBrownian):

@@ -1,6 +1,7 @@
 """What the README shows, run as it stands."""
 
 import re
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def shown() -> dict[str, Any]:
+def shown(tmp_path_factory) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "readme"}
-    for block in re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M):
-        exec(block, names)
+    with chdir(tmp_path_factory.mktemp("readme")):
+        for block in re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M):
+            exec(block, names)
     return names
 
 
@@ -41,6 +43,11 @@ def test_the_greeks_have_the_values_that_the_text_says(shown):
     assert abs(nag["xi"].value + 1.9804) < 4 * nag["xi"].stderr < 0.15
     assert set(nag.estimators.values()) == {"conditional"}
     assert set(shown["monthly"].estimators.values()) == {"one-step-survival"}
+
+
+def test_a_second_run_on_the_same_folder_gives_the_same_bits(shown):
+    assert shown["second"].entries == shown["first"].entries
+    assert shown["first"].paths == 200_000
 
 
 def test_the_root_has_its_first_and_second_derivative(shown):

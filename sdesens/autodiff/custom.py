@@ -94,7 +94,7 @@ def custom_gradient(
 
 @dataclass(frozen=True)
 class Operator:
-    """What :func:`custom_gradient` returns: call it with tensors."""
+    """What :func:`~sdesens.autodiff.custom_gradient` returns: call it with tensors."""
 
     forward: Callable[..., Any]
     vjp: Rule | None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,8 +25,6 @@ class EagerKernel:
 
     def __init__(self, motion: Motion, directions: Sequence[Direction]) -> None:
         self.motion, self.directions = motion, directions
-        # The model's tensors are exchanged while it is differentiated: one thread at a time.
-        self._lock = Lock()
         self.dtype, size = motion.y.dtype, motion.y.shape[1]
         names, _ = tensors_of(motion.model, directions)
         self.places = places_of(motion.model, [name for name, _ in directions])
@@ -37,10 +34,14 @@ class EagerKernel:
 
     def moments(self, run: Run) -> Moments:
         """Moments of the outputs."""
-        from sdesens.fused.kernel import moments_of  # noqa: PLC0415
+        from sdesens.fused.kernel import moments_of, one_thread  # noqa: PLC0415
 
-        with self._lock:
+        # The model's tensors are exchanged while it is differentiated: one caller at a time.
+        with one_thread():
             return moments_of(self.samples(run))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EagerKernel, (self.motion, self.directions)
 
     def samples(self, run: Run) -> Tensor:
         """The outputs of every path, ``(outputs, paths)``."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import ctypes
 import time
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sdesens.errors import UncompiledWarning
+from sdesens.errors import UncompiledWarning, WorkerMismatchError
 from sdesens.fused.emit import Stepper, source
 from sdesens.fused.evaluate import evaluate
 
@@ -99,21 +103,28 @@ class _Job(ctypes.Structure):
 class Kernel:
     """A stepper, ready to run on the CPU in one dtype.
 
+    It can be pickled: another process compiles it anew, or finds it in the cache on disk.
+
     Attributes:
         seconds: time spent compiling, 0 if it was compiled before in this process.
         is_compiled: whether it is; if not, the same numbers come from torch, slower.
+        digest: of the code and the literals in it.
     """
 
-    def __init__(self, stepper: Stepper, dtype: torch.dtype) -> None:
+    def __init__(self, stepper: Stepper, dtype: torch.dtype, *, compile_: bool = True) -> None:
         self.stepper, self.dtype = stepper, dtype
         self._numbers = torch.tensor(stepper.program.numbers, dtype=torch.float64)
         code, begin = source(stepper, dtype), time.perf_counter()
-        fresh = code not in _libraries
+        self.digest = sha256(code.encode() + self._numbers.numpy().tobytes()).hexdigest()
+        fresh = compile_ and code not in _libraries
         if fresh:
             _libraries[code] = _load(code)
-        self._run = _libraries[code]
+        self._run = _libraries[code] if compile_ else None
         self.seconds = time.perf_counter() - begin if fresh else 0.0
         self.is_compiled = self._run is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _elsewhere, (self.stepper, self.dtype, self.is_compiled, self.digest)
 
     def paths(self, run: Run, keep: Keep) -> Tensor:
         """Slots at the nodes kept, ``(nodes, slots, paths)``."""
@@ -135,7 +146,8 @@ class Kernel:
         """Moments of the outputs; always by one thread, in one order."""
         k = len(self.stepper.outputs)
         if not self.is_compiled:
-            return moments_of(self.samples(run))
+            with one_thread():
+                return moments_of(self.samples(run))
         out = torch.empty(k + k * k, dtype=torch.float64)
         self._call(run, moments=out)
         return Moments(run.paths, out[:k], out[k:].view(k, k))
@@ -179,6 +191,41 @@ class Kernel:
             return
         with ThreadPoolExecutor(len(jobs)) as pool:
             list(pool.map(lambda job: call(ctypes.byref(job)), jobs))
+
+
+def _elsewhere(stepper: Stepper, dtype: torch.dtype, is_compiled: bool, digest: str) -> Kernel:
+    """The kernel in the process that it was sent to, which must give the same bits.
+
+    Raises:
+        WorkerMismatchError: if it would not.
+    """
+    kernel = Kernel(stepper, dtype, compile_=is_compiled)
+    if kernel.is_compiled != is_compiled:
+        raise WorkerMismatchError(
+            "this worker cannot compile what its driver compiled, and uncompiled its numbers would "
+            "differ in the last bits. Install a C++ compiler on the worker, or on none."
+        )
+    if kernel.digest != digest:
+        raise WorkerMismatchError(
+            "this worker writes another kernel than its driver: its copy of sdesens is another. "
+            "Install the same version on both."
+        )
+    return kernel
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread, so that the bits of a sum do not depend on how many there are."""
+    with _threads:  # their number is one for the process
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+_threads = Lock()
 
 
 def _ranges(paths: int, threads: int) -> list[tuple[int, int]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import torch
@@ -15,11 +15,13 @@ from sdesens._checks import check_choice, check_count, check_finite
 from sdesens._parameters import known_parameters
 from sdesens.fused.kernel import Moments
 from sdesens.fused.system import Direction
+from sdesens.montecarlo.accuracy import Target
 from sdesens.montecarlo.estimates import Estimates
+from sdesens.montecarlo.execution import Terms
 from sdesens.montecarlo.functionals import Functional
 from sdesens.montecarlo.job import Job
-from sdesens.montecarlo.moments import merge_all
 from sdesens.montecarlo.simulation import Payoff, Simulation
+from sdesens.montecarlo.specification import Specification, parameters_in_words, plain, versions
 from sdesens.prepare import prepare, refuse_coupling
 from sdesens.problem import Problem
 from sdesens.sde import SDE
@@ -44,7 +46,10 @@ def run(
     names: Mapping[str, str] | None = None,
     shard_size: int = SHARD_SIZE,
     workers: int = 1,
-    executor: Executor | None = None,
+    executor: Any = None,
+    checkpoint: str | PathLike[str] | None = None,
+    target_stderr: float | Mapping[Any, float] | None = None,
+    retries: int = 2,
     progress: bool = False,
 ) -> Estimates:
     r"""Means over paths of a payoff, and their derivatives in everything the paths depend on.
@@ -60,7 +65,7 @@ def run(
     workers.
 
     Args:
-        sde: an :class:`SDE` or any object torchsde accepts.
+        sde: an :class:`~sdesens.SDE` or any object torchsde accepts.
         x0: ``(d,)``, the start of all paths.
         payoff: a function of the end of a path that returns one number a path ``(P,)``, or a dict
             of such. Its argument has the components of the state as attributes (``end.spot``),
@@ -79,9 +84,17 @@ def run(
         options: solver options, ``{"grad_free": True}`` for milstein.
         names: names of drift and diffusion methods, as in ``torchsde.sdeint``.
         shard_size: paths simulated at once, whose moments are then merged in order.
-        workers: number of threads.
-        executor: runs the shards in place of threads; any ``concurrent.futures.Executor`` that
-            shares memory.
+        workers: number of processes, or of what ``executor`` names.
+        executor: what runs the shards: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask"`` (a
+            cluster on this machine), ``"ray"`` (that of ``ray.init()``), the address of a Dask
+            scheduler, a ``dask.distributed.Client``, a :class:`RayExecutor`, or any
+            ``concurrent.futures.Executor``.
+        checkpoint: a folder for finished shards. A run that was stopped goes on where it was, and
+            one of more paths where the first ended, to the same bits.
+        target_stderr: stop where the standard error of the value is this, or that of every
+            ``{key: stderr}``, keys as in :class:`Estimates`; ``paths`` is then the most. The number
+            of paths depends on the samples, a bias of the order of 1 / paths.
+        retries: how often a shard that fails, or whose worker dies, is tried again.
         progress: show a bar of paths.
 
     Returns:
@@ -90,8 +103,11 @@ def run(
     Raises:
         ValueError, TypeError, UnsupportedError: for bad arguments, before anything is compiled.
         ArithmeticError: if a mean is not finite.
+        ShardError: if a shard fails more often than ``retries``; finished ones stay on disk.
+        CheckpointError: if ``checkpoint`` cannot be used.
 
     Warns:
+        AccuracyWarning: if ``paths`` do not reach ``target_stderr``.
         UncompiledWarning: if the model or the payoff cannot be compiled, or there is no compiler;
             the numbers are the same.
 
@@ -115,23 +131,87 @@ def run(
         functionals=functionals, dtype=dtype, options=options, names=names,
     )  # fmt: skip
     paths = check_count("paths", paths, 2)
-    check_run(seed, shard_size, workers)
-    outputs = simulation.output_names()
+    check_run(seed, shard_size)
+    terms = Terms.of(executor, workers, checkpoint, retries)
+    estimated = _Estimated.of(simulation, seed)
+    target = Target.of(target_stderr, estimated.outputs[0], estimated.blank())
     with tqdm(total=paths, unit="path", unit_scale=True, disable=not progress) as bar:
         bar.set_description("compiling")
         job = Job.of(simulation, seed, paths, shard_size)
         bar.set_description(f"simulating (compiled in {job.kernel.seconds:.1f} s)")
-        moments = merge_all(counted(shards(job, workers, executor), bar))
-    raise_if_not_finite(moments)
-    return Estimates(
-        moments=moments,
-        outputs=outputs,
-        inputs=_input_shapes(simulation),
-        components=component_names(simulation.problem.sde, simulation.problem.x0.shape[1]),
-        places={key: k for k, key in enumerate(job.layout.outputs)},
-        directions=simulation.directions,
-        seed=seed,
-    )
+
+        def shortfall(parts: Sequence[Moments]) -> float:
+            return target.shortfall(estimated.found(job, parts[0])) if target else 1.0
+
+        specification = Specification(_about(simulation, seed, shard_size), [job])
+        (moments,) = terms.carry_out(specification, target and shortfall, bar.update)
+    found = estimated.found(job, moments)
+    if target is not None:
+        target.warn_if_missed(found, moments.count)
+    return found
+
+
+@dataclass(frozen=True)
+class _Estimated:
+    """What a simulation estimates.
+
+    Attributes:
+        simulation: whose it is.
+        outputs: names of its outputs.
+        seed: of the noise.
+    """
+
+    simulation: Simulation
+    outputs: Sequence[str]
+    seed: int
+
+    @classmethod
+    def of(cls, simulation: Simulation, seed: int) -> _Estimated:
+        return cls(simulation, simulation.output_names(), seed)
+
+    def found(self, job: Job, moments: Moments) -> Estimates:
+        """The estimates of these moments."""
+        raise_if_not_finite(moments)
+        return self._estimates(job.layout.outputs, moments)
+
+    def blank(self) -> Estimates:
+        """Zeros, under the names of all that is estimated."""
+        rows, outputs = 1 + len(self.simulation.directions), len(self.outputs)
+        keys = [(r, k) for r in range(rows) for k in range(outputs)]
+        zeros = torch.zeros(len(keys), dtype=torch.float64)
+        return self._estimates(keys, Moments(2, zeros, torch.outer(zeros, zeros)))
+
+    def _estimates(self, keys: Sequence[tuple[int, int]], moments: Moments) -> Estimates:
+        simulation = self.simulation
+        return Estimates(
+            moments=moments,
+            outputs=self.outputs,
+            inputs=_input_shapes(simulation),
+            components=component_names(simulation.problem.sde, simulation.problem.x0.shape[1]),
+            places={key: k for k, key in enumerate(keys)},
+            directions=simulation.directions,
+            seed=self.seed,
+        )
+
+
+def _about(simulation: Simulation, seed: int, shard_size: int) -> dict[str, Any]:
+    """The simulation in plain values."""
+    problem = simulation.problem
+    return {
+        "model": type(problem.sde).__name__,
+        "parameters": parameters_in_words(problem.sde),
+        "x0": plain(problem.x0[0]),
+        "payoff": getattr(simulation.payoff, "__qualname__", type(simulation.payoff).__name__),
+        "functionals": {k: type(f).__name__ for k, f in simulation.functionals.items()},
+        "maturity": simulation.maturity,
+        "wrt": [f"{name}[{entry}]" for name, entry in simulation.directions],
+        "scheme": simulation.scheme,
+        "steps": simulation.steps,
+        "dtype": str(problem.x0.dtype),
+        "seed": seed,
+        "shard_size": shard_size,
+        "versions": versions(),
+    }
 
 
 def raise_if_not_finite(moments: Moments) -> None:
@@ -144,38 +224,11 @@ def raise_if_not_finite(moments: Moments) -> None:
         )
 
 
-def check_run(seed: int, shard_size: int, workers: int) -> None:
+def check_run(seed: int, shard_size: int) -> None:
     """Raise unless these are counts, and the seed one of 64 bits."""
     check_count("shard_size", shard_size)
-    check_count("workers", workers)
     if not 0 <= check_count("seed", seed, 0) < 2**64:
         raise ValueError(f"seed must be in [0, 2**64), got {seed}.")
-
-
-def counted(parts: Iterator[Moments], bar: tqdm) -> Iterator[Moments]:
-    """``parts``, their paths shown on the bar as they come."""
-    for part in parts:
-        bar.update(part.count)
-        yield part
-
-
-def shards(job: Job, workers: int, executor: Executor | None) -> Iterator[Moments]:
-    """The moments of all shards, in order; a few are held at a time."""
-    if executor is None and workers == 1:
-        yield from map(job.run_shard, range(job.shards))
-        return
-    pool = executor or ThreadPoolExecutor(workers)
-    try:
-        waiting: deque = deque()
-        for index in range(job.shards):
-            waiting.append(pool.submit(job.run_shard, index))
-            if len(waiting) > 4 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        if executor is None:
-            pool.shutdown(cancel_futures=True)
 
 
 def simulation_of(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 
 import torch
 from torch import Tensor
@@ -18,10 +20,12 @@ from sdesens.fused.rules import UnrecordableError
 from sdesens.fused.system import Direction, Layout, Motion, flat
 from sdesens.montecarlo.simulation import Clock, Simulation
 
+_TRIED = 64  # paths, several vectors of any processor
+
 
 @dataclass(frozen=True)
 class Job:
-    """A simulation ready to run.
+    """A simulation ready to run, here or in another process that it is sent to.
 
     Attributes:
         kernel: what runs it.
@@ -79,16 +83,41 @@ class Job:
         """Number of shards."""
         return -(-self.paths // self.shard_size)
 
+    def paths_of(self, index: int) -> int:
+        """Number of paths of shard ``index``."""
+        return min(self.shard_size, self.paths - index * self.shard_size)
+
     def shard(self, index: int) -> Run:
         """The run of shard ``index``."""
         first = index * self.shard_size
-        return replace(
-            self.numbers, first_path=first, paths=min(self.shard_size, self.paths - first)
-        )
+        return replace(self.numbers, first_path=first, paths=self.paths_of(index))
 
     def run_shard(self, index: int) -> Moments:
         """The moments of shard ``index``, which depend on it alone."""
         return self.kernel.moments(self.shard(index))
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of all that the moments of its shards depend on.
+
+        Of the program and its numbers; and of what becomes of a few paths, which shows another
+        processor or compiler, and stands for the program of a simulation that is not compiled.
+        """
+        run, kernel = self.numbers, self.kernel
+        words = [run.seed, self.shard_size, kernel.dtype, list(self.layout.outputs), self.trial()]
+        if isinstance(kernel, Kernel):
+            words.append(kernel.digest)
+        content = sha256(repr(words).encode())
+        for tensor in (run.parameters, run.times, run.rates, run.flags, run.start):
+            content.update(tensor.numpy().tobytes())
+        return content.hexdigest()
+
+    def trial(self) -> str:
+        """A hash of the bits of a few paths, as this process makes them."""
+        moments = self.kernel.moments(replace(self.numbers, paths=_TRIED))
+        return sha256(
+            moments.mean.numpy().tobytes() + moments.products.numpy().tobytes()
+        ).hexdigest()
 
 
 def _refuse_mixing(motion: Motion) -> None:

@@ -32,12 +32,14 @@ class Disagreement:
     """The largest difference between two ways of computing one derivative.
 
     Attributes:
-        first, second: names of the ways; ``second`` may be ``"central difference"``.
+        first: name of the one way.
+        second: of the other; may be ``"central difference"``.
         quantity: ``"x"``, ``"dx0"`` or ``"dparams['name']"``.
         difference: largest absolute difference, relative to the largest entry of the quantity (or,
             for a derivative near zero, to about a thousandth of the largest ``|x|``).
         tolerance: what it is held against.
-        time_index, sample: where it is.
+        time_index: index into ``ts`` of where it is.
+        sample: the sample.
         index: the remaining indices, ``(out, in, ...)``.
     """
 

@@ -20,7 +20,7 @@ from sdesens.prepare import prepare, refuse_coupling
 
 
 class FusedSensitivities:
-    """Sensitivities of one model on one grid, checked and compiled: what :func:`fuse` returns.
+    """Sensitivities of a model on a grid, checked and compiled: what :func:`~sdesens.fuse` gives.
 
     Attributes:
         ts: ``(T,)`` times.

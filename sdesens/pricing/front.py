@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import torch
@@ -12,24 +12,14 @@ from tqdm.auto import tqdm
 
 from sdesens._checks import check_choice, check_count
 from sdesens.fused.kernel import Moments
-from sdesens.fused.system import Direction
-from sdesens.montecarlo.estimates import Estimate
-from sdesens.montecarlo.front import (
-    SHARD_SIZE,
-    check_run,
-    counted,
-    raise_if_not_finite,
-    shards,
-)
-from sdesens.montecarlo.job import Job
-from sdesens.montecarlo.moments import merge_all, standard_error
-from sdesens.pricing.control import Control, adjusted, with_controls
-from sdesens.pricing.estimators import ESTIMATORS, Key, Piece, plan
-from sdesens.pricing.estimators.motions import antithetic as in_pairs
+from sdesens.montecarlo.accuracy import Target
+from sdesens.montecarlo.execution import Terms
+from sdesens.montecarlo.front import SHARD_SIZE, check_run
+from sdesens.pricing.estimators import ESTIMATORS
 from sdesens.pricing.payoffs import Payoff
-from sdesens.pricing.probe import check_lipschitz
-from sdesens.pricing.report import Name, Report
+from sdesens.pricing.report import Report
 from sdesens.pricing.scenario import Scenario
+from sdesens.pricing.valuation import Valuation
 
 
 def greeks(
@@ -49,7 +39,10 @@ def greeks(
     dtype: torch.dtype = torch.float64,
     shard_size: int = SHARD_SIZE,
     workers: int = 1,
-    executor: Executor | None = None,
+    executor: Any = None,
+    checkpoint: str | PathLike[str] | None = None,
+    target_stderr: float | Mapping[Any, float] | None = None,
+    retries: int = 2,
     progress: bool = False,
 ) -> Report:
     r"""The value of a payoff and its derivatives, each with a standard error.
@@ -103,9 +96,17 @@ def greeks(
         dtype: of the paths, float64 or float32 (half the time, about 6 digits, and other noise);
             sums are float64.
         shard_size: paths simulated at once. Bits depend on it, and not on workers.
-        workers: number of threads.
-        executor: runs the shards in place of threads; any ``concurrent.futures.Executor`` that
-            shares memory.
+        workers: number of processes, or of what ``executor`` names.
+        executor: what runs the shards: ``"serial"``, ``"threads"``, ``"processes"``, ``"dask"`` (a
+            cluster on this machine), ``"ray"`` (that of ``ray.init()``), the address of a Dask
+            scheduler, a ``dask.distributed.Client``, a
+            :class:`~sdesens.montecarlo.RayExecutor`, or any ``concurrent.futures.Executor``.
+        checkpoint: a folder for finished shards. A run that was stopped goes on where it was, and
+            one of more paths where the first ended, to the same bits.
+        target_stderr: stop where the standard error of the price is this, or that of every
+            ``{key: stderr}``, keys as in the report; ``paths`` is then the most. The number of
+            paths depends on the samples, a bias of the order of 1 / paths.
+        retries: how often a shard that fails, or whose worker dies, is tried again.
         progress: show a bar of paths.
 
     Returns:
@@ -116,6 +117,11 @@ def greeks(
         UnsupportedError: if the estimator is not right for the payoff; what to use instead.
         NotLipschitzError: if a payoff that the user calls Lipschitz is found not to be.
         ArithmeticError: if a mean is not finite.
+        ShardError: if a shard fails more often than ``retries``; finished ones stay on disk.
+        CheckpointError: if ``checkpoint`` cannot be used.
+
+    Warns:
+        AccuracyWarning: if ``paths`` do not reach ``target_stderr``.
 
     Source: Glasserman, *Monte Carlo Methods in Financial Engineering*, 2003, chapter 7; Broadie and
     Glasserman, *Estimating security price derivatives using simulation*, Manage. Sci. 42 (1996).
@@ -135,44 +141,28 @@ def greeks(
     paths = _check_paths(paths, antithetic)
     order = _check_order(order)
     check_choice("estimator", estimator, ESTIMATORS)
-    check_run(seed, shard_size, workers)
+    check_run(seed, shard_size)
+    terms = Terms.of(executor, workers, checkpoint, retries)
     scenario = Scenario.of(model, payoff, x0, steps=steps, scheme=scheme, dtype=dtype)
-    directions = scenario.directions(wrt)
-    pieces = plan(scenario, estimator, order, directions)
-    controls = _controls(scenario, control, order, directions)
-    check_lipschitz(scenario, seed)
-    if controls:
-        pieces = with_controls(pieces, controls, estimator, order, directions)
-    samples = paths // 2 if antithetic else paths
-    entries: dict[Name, Estimate] = {}
-    estimators: dict[Name, str] = {}
-    with tqdm(total=samples * len(pieces), unit="path", unit_scale=True, disable=not progress) as b:
-        for piece in pieces:
-            motion = in_pairs(piece.motion) if antithetic else piece.motion
-            b.set_description("compiling")
-            job = Job.moving(
-                motion, piece.clock, scenario.problem.x0, piece.directions, seed, samples,
-                shard_size,
-            )  # fmt: skip
-            b.set_description(piece.estimator)
-            moments = merge_all(counted(shards(job, workers, executor), b))
-            _check_finite(scenario, piece, job, moments)
-            for key, estimate in _estimates(piece, job, moments, controls).items():
-                name = tuple(scenario.label(d) for d in key)
-                entries[name], estimators[name] = estimate, piece.estimator
-    return Report(
-        entries=entries,
-        estimators=estimators,
-        groups=_groups(scenario, directions),
-        asset=None if scenario.asset is None else scenario.asset.name,
-        model=type(model).__name__,
-        payoff=str(payoff),
-        scheme=scenario.scheme,
-        steps=scenario.steps,
-        paths=paths,
-        seed=seed,
-        antithetic=antithetic,
+    valuation = Valuation.of(
+        scenario, wrt, order, estimator, control, antithetic=antithetic, seed=seed
     )
+    target = Target.of(target_stderr, "price", valuation.blank())
+    samples = paths // 2 if antithetic else paths
+    total = samples * len(valuation.pieces)
+    with tqdm(total=total, unit="path", unit_scale=True, disable=not progress) as bar:
+        bar.set_description("compiling")
+        job = valuation.job(samples, shard_size)
+        bar.set_description("simulating")
+
+        def shortfall(parts: Sequence[Moments]) -> float:
+            return target.shortfall(valuation.report(job, parts)) if target else 1.0
+
+        parts = terms.carry_out(job, target and shortfall, bar.update)
+    report = valuation.report(job, parts)
+    if target is not None:
+        target.warn_if_missed(report, report.paths)
+    return report
 
 
 def _check_paths(paths: int, antithetic: bool) -> int:
@@ -186,65 +176,3 @@ def _check_order(order: Any) -> int:
     if order not in (1, 2) or isinstance(order, bool):
         raise ValueError(f"order must be 1 or 2, got {order!r}.")
     return int(order)
-
-
-def _controls(
-    scenario: Scenario, control: Any, order: int, directions: Sequence[Direction]
-) -> list[Control]:
-    payoffs = [control] if isinstance(control, Payoff) else control
-    if not isinstance(payoffs, Sequence) or not all(isinstance(p, Payoff) for p in payoffs):
-        raise TypeError(
-            f"control must be a payoff of sdesens.pricing, or several, got {control!r}."
-        )
-    return [Control.of(scenario, payoff, order, directions) for payoff in payoffs]
-
-
-def _check_finite(scenario: Scenario, piece: Piece, job: Job, moments: Moments) -> None:
-    """Raise :class:`ArithmeticError` if a mean or a variance is not finite, naming them."""
-    places = {at: k for k, at in enumerate(job.layout.outputs)}
-    bad = ~(torch.isfinite(moments.mean) & torch.isfinite(moments.products.diagonal()))
-    names = [_name(scenario, key) for at, key in piece.keys.items() if bool(bad[places[at]])]
-    if names:
-        raise ArithmeticError(
-            f"{names} by {piece.estimator!r}: not finite, as a path, its derivative or its weight "
-            f"is not. A weight divides by the volatility of a step, and roots have no derivative "
-            f"at 0 (a correlation of 1). Leave them out of wrt, or use another estimator, scheme "
-            f"or number of steps."
-        )
-    raise_if_not_finite(moments)
-
-
-def _name(scenario: Scenario, key: Key) -> str:
-    return ", ".join(scenario.label(d) for d in key) or "price"
-
-
-def _estimates(
-    piece: Piece, job: Job, moments: Moments, controls: Sequence[Control]
-) -> dict[tuple[Direction, ...], Estimate]:
-    places = {key: k for k, key in enumerate(job.layout.outputs)}
-    if controls:
-        return adjusted(piece, places, moments, controls)
-    errors = standard_error(moments)
-    return {
-        key: Estimate(moments.mean[places[at]].item(), errors[places[at]].item())
-        for at, key in piece.keys.items()
-    }
-
-
-def _groups(
-    scenario: Scenario, directions: Sequence[Direction]
-) -> dict[str, tuple[Sequence[str], tuple[int, ...]]]:
-    """Inputs of several entries, all of which were asked for."""
-    out: dict[str, tuple[Sequence[str], tuple[int, ...]]] = {}
-    for name, members in scenario.inputs.items():
-        if not members or not set(members) <= set(directions):
-            continue
-        labels = [scenario.label(d) for d in members]
-        if labels == [name]:
-            continue
-        which = members[0][0]
-        shape = (len(members),)
-        if which.partition(".")[0] in ("model", "payoff"):
-            shape = tuple(scenario.holder.get_parameter(which).shape)
-        out[name] = labels, shape
-    return out

@@ -29,8 +29,13 @@ class Report:
         estimators: by which estimator each was made.
         groups: inputs of several entries: their names and shape.
         asset: the component the payoff is written on, None if on none.
-        model, payoff: what was valued, in words.
-        scheme, steps, paths, seed, antithetic: how. Of antithetic pairs ``paths`` counts both.
+        model: its name.
+        payoff: what was valued, in words.
+        scheme: the step of the model, or the solver.
+        steps: number of steps.
+        paths: number of paths; of antithetic pairs both count.
+        seed: seed of the noise.
+        antithetic: whether in pairs on opposite noise.
     """
 
     entries: Mapping[Name, Estimate]
@@ -105,7 +110,7 @@ class Report:
 
     @property
     def theta(self) -> Estimate:
-        """Minus the derivative in the maturity: what a day costs, dates moving along, a year."""
+        """Minus the derivative in the maturity, a year; dates move along."""
         found = self[self._named("theta", "maturity")]
         return Estimate(-found.value, found.stderr)
 

@@ -20,10 +20,10 @@ from sdesens.pricing import Asian, Barrier, Call, Digital, Exchange, Forward, Pa
 from sdesens.pricing.control import Control, with_controls
 from sdesens.pricing.estimators import plan
 from sdesens.pricing.estimators.motions import antithetic as in_pairs
-from sdesens.pricing.front import _estimates
 from sdesens.pricing.reference import closed_form_derivatives
 from sdesens.pricing.report import Name
 from sdesens.pricing.scenario import Scenario
+from sdesens.pricing.valuation import estimates_of
 
 BLACK_SCHOLES = BlackScholes(0.05, 0.2, 0.02)
 HESTON = Heston(0.025, 1.5768, 0.0398, 0.5751, -0.5711, 0.01)
@@ -67,12 +67,13 @@ def estimates(setting: Setting, runs: Sequence[tuple[int, int]]) -> dict[Name, l
         motion = in_pairs(piece.motion) if setting.antithetic else piece.motion
         start = scenario.problem.x0
         recorded = Job.moving(motion, piece.clock, start, piece.directions, 0, 2, 2**16)
+        places = {at: k for k, at in enumerate(recorded.layout.outputs)}
         for seed, paths in runs:
             numbers = replace(recorded.numbers, seed=seed)
             samples = paths // 2 if setting.antithetic else paths
             job = replace(recorded, numbers=numbers, paths=samples)
             moments = merge_all(job.run_shard(k) for k in range(job.shards))
-            for key, estimate in _estimates(piece, job, moments, controls).items():
+            for key, estimate in estimates_of(piece, places, moments, controls).items():
                 out.setdefault(tuple(scenario.label(d) for d in key), []).append(estimate)
     return out
 

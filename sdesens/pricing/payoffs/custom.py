@@ -13,7 +13,7 @@ from sdesens.pricing.payoffs.base import Asset, Dates, Payoff, before, check_dat
 
 
 class CustomPayoff(Payoff):
-    """What :func:`payoff` returns."""
+    """What :func:`~sdesens.pricing.payoff` returns."""
 
     assets = "any"
 
