@@ -41,6 +41,7 @@ class Command(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.stem, self.models = name, tuple(models)
+        self.quick: dict[str, int] = {}
         self.add_argument(
             "--model", type=self._model, default=model, metavar="NAME",
             help=f"one of {', '.join(models)} (default {model})",
@@ -57,8 +58,10 @@ class Command(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (--help shows examples)\n")
 
     def read(self, argv: Sequence[str] | None) -> tuple[argparse.Namespace, Choice, SDE]:
-        """The arguments, the choice, and the model made; the folder of the picture is there."""
+        """The arguments (``--quick`` has its way), the choice, the model; the folder is there."""
         arguments = self.parse_args(argv)
+        for name, most in self.quick.items() if arguments.quick else ():
+            setattr(arguments, name, min(getattr(arguments, name), most))
         if arguments.out is None:
             FOLDER.mkdir(exist_ok=True)
             arguments.out = FOLDER / f"{self.stem}_{arguments.model}.png"
@@ -67,6 +70,12 @@ class Command(argparse.ArgumentParser):
             return arguments, choice, choice.make()
         except ImportError as error:  # SciPy, for a surface
             self.error(str(error))
+
+    def add_count(self, flag: str, about: str, least: int, default: int, quick: int) -> None:
+        """A number of something, of which ``--quick`` takes at most ``quick``."""
+        text = f"{about} (default {default}; {quick} at most by --quick)"
+        action = self.add_argument(flag, type=at_least(least), default=default, help=text)
+        self.quick[action.dest] = quick
 
     def add_parameter(self, panel: str) -> None:
         """``--parameter``, of the panel (b) or so."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import torch
-from _command import Command, at_least, letter_panels, save
+from _command import Command, letter_panels, save
 from _models import COMPILED, Choice
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -38,13 +38,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--methods", nargs="+", choices=METHODS, metavar="NAME",
         help=f"of {', '.join(METHODS)} (default euler, and milstein if the noise is diagonal)",
     )  # fmt: skip
-    command.add_argument("--batches", type=at_least(1), default=8, help=f"of {BATCH} paths (8)")
-    command.add_argument("--levels", type=at_least(2), default=5, help="from 4 steps, doubled (5)")
+    command.add_count("--batches", f"of {BATCH} paths", 1, default=8, quick=1)
+    command.add_count("--levels", "from 4 steps, doubled", 2, default=5, quick=3)
     arguments, choice, model = command.read(argv)
     methods = arguments.methods or ["euler", "milstein"][: 1 + (model.noise_type == "diagonal")]
-    batches = 1 if arguments.quick else arguments.batches
     methods = methods[:1] if arguments.quick else methods
-    levels = min(arguments.levels, 3) if arguments.quick else arguments.levels
+    batches, levels = arguments.batches, arguments.levels
     torch.set_num_threads(1)
     steps = [4 * 2**k for k in range(levels)]
     try:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import torch
-from _command import Command, at_least, letter_panels, save, say
+from _command import Command, letter_panels, save, say
 from _models import PRICED, Choice
 from matplotlib.figure import Figure
 from tqdm import tqdm
@@ -39,15 +39,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_argument(
         "--payoffs", nargs="+", choices=PAYOFFS, default=PAYOFFS, help="a panel each (default all)"
     )
-    command.add_argument("--paths", type=at_least(2), default=20_000, help="default 20000")
-    command.add_argument("--steps", type=at_least(1), default=6, help="of a path (default 6)")
+    command.add_count("--paths", "of a run", 2, default=20_000, quick=1000)
+    command.add_count("--steps", "of a path", 1, default=6, quick=2)
     command.add_argument(
         "--greeks", nargs="+", choices=GREEKS, default=GREEKS[:2], help="a row each (delta, gamma)"
     )
     arguments, choice, model = command.read(argv)
     names = tuple(dict.fromkeys(arguments.payoffs))
-    if arguments.quick:
-        arguments.steps, arguments.paths, names = 2, 1000, names[:1]
+    names = names[:1] if arguments.quick else names
     torch.set_num_threads(1)
     how = {"paths": arguments.paths, "steps": arguments.steps, "seed": arguments.seed}
     found: dict[str, dict[str, Report | None]] = {name: {} for name in names}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from _command import Command, at_least, letter_panels, save, say
+from _command import Command, letter_panels, save, say
 from _models import PRICED, Choice
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -36,13 +36,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_argument("--payoff", choices=PAYOFFS, default="call",
         help="default call; a digital of sabr takes minutes",
     )  # fmt: skip
-    command.add_argument("--paths", type=at_least(2), default=4000, help="at a spot (default 4000)")
-    command.add_argument("--steps", type=at_least(1), default=20, help="of a path (default 20)")
-    command.add_argument("--points", type=at_least(2), default=15, help="spots (default 15)")
+    command.add_count("--paths", "at a spot", 2, default=4000, quick=1000)
+    command.add_count("--steps", "of a path", 1, default=20, quick=4)
+    command.add_count("--points", "spots", 2, default=15, quick=4)
     arguments, choice, model = command.read(argv)
-    points = min(arguments.points, 4) if arguments.quick else arguments.points
-    paths = min(arguments.paths, 1000) if arguments.quick else arguments.paths
-    steps = min(arguments.steps, 4) if arguments.quick else arguments.steps
+    points, paths, steps = arguments.points, arguments.paths, arguments.steps
     torch.set_num_threads(1)
     strike = choice.start[0]
     payoff = PAYOFFS[arguments.payoff](strike, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from _command import Command, at_least, letter_panels, save
+from _command import Command, letter_panels, save
 from _models import SOLVED, Choice
 from matplotlib.figure import Figure
 
@@ -24,12 +24,12 @@ EXAMPLES = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Solve by every mode, draw, save."""
     command = Command("plot_modes", __doc__ or "", SOLVED, EXAMPLES, "cir")
-    command.add_argument("--steps", type=at_least(2), default=200, help="of the solver (200)")
+    command.add_count("--steps", "of the solver", 2, default=200, quick=20)
     command.add_argument("--method", default="euler", help="solver of torchsde (default euler)")
     command.add_parameter("b")
     arguments, choice, model = command.read(argv)
     shown = command.parameter(arguments, choice)
-    steps = min(arguments.steps, 20) if arguments.quick else arguments.steps
+    steps = arguments.steps
     torch.set_num_threads(1)
     results = {}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from _command import Command, at_least, letter_panels, save
+from _command import Command, letter_panels, save
 from _models import SOLVED, Choice
 from matplotlib.figure import Figure
 
@@ -23,13 +23,12 @@ EXAMPLES = (
 def main(argv: Sequence[str] | None = None) -> None:
     """Solve, draw, save."""
     command = Command("plot_paths", __doc__ or "", SOLVED, EXAMPLES, "heston")
-    command.add_argument("--paths", type=at_least(2), default=4000, help="samples (default 4000)")
-    command.add_argument("--steps", type=at_least(2), default=100, help="Euler steps (default 100)")
+    command.add_count("--paths", "samples", 2, default=4000, quick=200)
+    command.add_count("--steps", "Euler steps", 2, default=100, quick=20)
     command.add_parameter("c")
     arguments, choice, model = command.read(argv)
     shown = command.parameter(arguments, choice)
-    paths = min(arguments.paths, 200) if arguments.quick else arguments.paths
-    steps = min(arguments.steps, 20) if arguments.quick else arguments.steps
+    paths, steps = arguments.paths, arguments.steps
     torch.set_num_threads(1)
     sens = sdesens.sensitivities(
         model,

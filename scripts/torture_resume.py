@@ -93,14 +93,14 @@ def torture(process: subprocess.Popen[str], folder: str, chance: random.Random, 
         while count(folder) == before and process.poll() is None:
             time.sleep(0.001)
         time.sleep(chance.expovariate(5.0))
-        workers = [child for child in children(process.pid) if "loky" in " ".join(cmdline(child))]
+        family = children(process.pid)
+        workers = [child for child in family if "loky" in " ".join(cmdline(child))]
         if process.poll() is not None:
             break
         if workers and chance.random() < 0.5:
             chance.choice(workers).kill()
             kills, before = kills + 1, count(folder)
             continue
-        family = children(process.pid)
         process.send_signal(signal.SIGKILL)
         for child in family:
             if child.is_running():

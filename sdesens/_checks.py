@@ -56,11 +56,16 @@ def did_you_mean(value: Any, choices: Sequence[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def check_count(name: str, value: Any, minimum: int = 1) -> int:
-    """``value`` as an int of at least ``minimum``; bool and float are refused."""
+def check_int(name: str, value: Any) -> int:
+    """``value`` as an int; bool and float are refused."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, got {value!r} ({type(value).__name__}).")
-    count = value.__index__()
+    return value.__index__()
+
+
+def check_count(name: str, value: Any, minimum: int = 1) -> int:
+    """``value`` as an int of at least ``minimum``; bool and float are refused."""
+    count = check_int(name, value)
     if count < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {count}.")
     return count

@@ -28,9 +28,10 @@ def committed(source: Path) -> Any:
 def run_cell(code: str, names: dict[str, Any], where: str) -> Any:
     """Run a cell as Jupyter does; the value of a last line that is an expression."""
     tree = ast.parse(code)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, where, "exec"), names)
-    return last and eval(compile(ast.Expression(last.value), where, "eval"), names)
+    *most, last = tree.body
+    shown = isinstance(last, ast.Expr)
+    exec(compile(ast.Module(most if shown else tree.body, []), where, "exec"), names)
+    return eval(compile(ast.Expression(last.value), where, "eval"), names) if shown else None
 
 
 def without_magics(code: str) -> str:

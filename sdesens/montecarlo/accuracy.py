@@ -15,7 +15,10 @@ from sdesens.montecarlo.estimates import Estimate
 
 
 class Found(Protocol):
-    """Estimates by name."""
+    """Estimates by name, of so many paths."""
+
+    @property
+    def paths(self) -> int: ...
 
     def __getitem__(self, key: Any, /) -> Estimate: ...
 
@@ -54,8 +57,9 @@ class Target:
             return math.inf
         return max((reached[key] / goal) ** 2 for key, goal in self.stderrs.items())
 
-    def warn_if_missed(self, found: Found, paths: int) -> None:
-        """Warn if so many paths did not do."""
+    def warn_if_missed(self, found: Found, stacklevel: int) -> None:
+        """Warn if all paths did not do."""
+        paths = found.paths
         for key, reached in self._reached(found).items():
             goal = self.stderrs[key]
             if reached > goal:
@@ -64,7 +68,7 @@ class Target:
                     f"the standard error of {key!r} is {reached:.3g} after all {paths:,} paths, "
                     f"not {goal:g}; some {needed:,} paths would do.",
                     AccuracyWarning,
-                    stacklevel=3,
+                    stacklevel=stacklevel + 1,
                 )
 
     def _reached(self, found: Found) -> dict[Any, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -20,6 +21,23 @@ class Estimate:
 
     value: Any  # float or Tensor, by what was asked for
     stderr: Any
+
+    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """The confidence interval, by the normal law; of tensors for each entry.
+
+        Raises:
+            ValueError: if ``level`` is not between 0 and 1.
+
+        Example:
+            >>> from sdesens.montecarlo import Estimate
+            >>> low, high = Estimate(0.64, 0.01).interval()
+            >>> round(low, 4), round(high, 4)
+            (0.6204, 0.6596)
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, got {level}.")
+        reach = NormalDist().inv_cdf(0.5 + level / 2) * self.stderr
+        return self.value - reach, self.value + reach
 
     def __str__(self) -> str:
         return f"{self.value} ± {self.stderr}"

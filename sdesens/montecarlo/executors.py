@@ -146,7 +146,7 @@ class Dask(Remote):
         super().__init__(executor, max(1, sum(client.ncores().values())), then)
 
     def is_crash(self, error: BaseException) -> bool:
-        killed = getattr(extra("distributed", "dask"), "KilledWorker")  # noqa: B009
+        killed = extra("distributed", "dask").KilledWorker
         return isinstance(error, killed) or super().is_crash(error)
 
 

@@ -20,6 +20,7 @@ from sdesens.fused.rules import UnrecordableError
 from sdesens.fused.system import Direction, Layout, Motion, flat
 from sdesens.montecarlo.simulation import Clock, Simulation
 
+SHARD_SIZE = 2**16  # paths, unless said otherwise
 _TRIED = 64  # paths, several vectors of any processor
 
 

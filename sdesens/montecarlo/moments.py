@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from sdesens.fused.kernel import Moments
@@ -39,3 +40,13 @@ def standard_error(moments: Moments) -> Tensor:
     """Of the means, ``(K,)``."""
     n = moments.count
     return (moments.products.diagonal().clamp(min=0) / (n - 1) / n).sqrt()
+
+
+def raise_if_not_finite(moments: Moments) -> None:
+    """Raise :class:`ArithmeticError` if a mean or a variance is not finite."""
+    if not bool(torch.isfinite(moments.mean).all() and torch.isfinite(moments.products).all()):
+        raise ArithmeticError(
+            "a mean or a variance is not finite: some path or derivative is not. Run its paths by "
+            "sensitivities(), which names the first time and sample; use more steps, or check "
+            "roots and logarithms at zero."
+        )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sdesens.fused.kernel import Moments
 from sdesens.montecarlo.job import Job
+from sdesens.problem import Problem
 
 _SHOWN = 8  # entries of a tensor that are written out
 
@@ -66,13 +67,31 @@ def digest_of(contents: Mapping[str, Any]) -> str:
     return sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
-def parameters_in_words(model: object) -> dict[str, Any]:
+def in_plain_values(
+    problem: Problem, scheme: str, steps: int, seed: int, shard_size: int, **own: Any
+) -> dict[str, Any]:
+    """A job in plain values; ``own`` are those that only jobs of its kind have."""
+    return {
+        "model": type(problem.sde).__name__,
+        "parameters": _parameters(problem.sde),
+        "x0": _plain(problem.x0[0]),
+        **own,
+        "scheme": scheme,
+        "steps": steps,
+        "dtype": str(problem.x0.dtype),
+        "seed": seed,
+        "shard_size": shard_size,
+        "versions": versions(),
+    }
+
+
+def _parameters(model: object) -> dict[str, Any]:
     """The values of a model's parameters; of large ones shape and hash."""
     named = model.named_parameters() if isinstance(model, nn.Module) else ()
-    return {name: plain(value) for name, value in named}
+    return {name: _plain(value) for name, value in named}
 
 
-def plain(value: Tensor) -> Any:
+def _plain(value: Tensor) -> Any:
     """A tensor as a number or a list; a large one as its shape and hash."""
     value = value.detach().cpu()
     if value.numel() <= _SHOWN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,8 +109,6 @@ def received(reply: Reply) -> Moments:
 
 def begin_worker() -> None:
     """Make a process of ours a worker: Ctrl-C is the driver's, and a shard has one thread."""
-    import signal  # noqa: PLC0415
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
 

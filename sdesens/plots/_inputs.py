@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdesens._checks import check_choice, check_finite
+from sdesens._checks import check_choice, check_finite, check_int
 from sdesens.montecarlo.estimates import Estimate
 from sdesens.pathwise.result import Sensitivities
 
@@ -67,13 +66,6 @@ def estimates(name: str, values: Any, length: int, like: str) -> tuple[Array, Ar
     return value, stderr
 
 
-def reach(level: float) -> float:
-    """Standard errors on each side of a confidence interval, by the normal law."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level}.")
-    return NormalDist().inv_cdf(0.5 + level / 2)
-
-
 # --- sensitivities -------------------------------------------------------------------------------
 
 
@@ -94,9 +86,7 @@ def check_sensitivities(name: str, sens: Any) -> Sensitivities:
 
 def check_index(name: str, index: Any, size: int, what: str) -> int:
     """``index`` as an int in ``[0, size)``."""
-    if isinstance(index, bool) or not hasattr(index, "__index__"):
-        raise TypeError(f"{name} must be an int, got {index!r} ({type(index).__name__}).")
-    at = index.__index__()
+    at = check_int(name, index)
     if not 0 <= at < size:
         raise ValueError(f"{name} must be in [0, {size}), as there are {size} {what}, got {at}.")
     return at

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from sdesens.montecarlo.estimates import Estimate
-from sdesens.plots._inputs import Array, estimates, reach, vector
+from sdesens.plots._inputs import Array, estimates, vector
 from sdesens.plots._style import BLACK, drawing_on, series
-from sdesens.pricing.report import Name, Report
+from sdesens.pricing.report import Name, Report, in_words, name_of
 
 Key = str | tuple[str, str]
 _ROUNDING = 1e-12  # of a value: a standard error below it is 0 but for rounding
@@ -65,14 +65,14 @@ def greek_profile(
         k = int(np.flatnonzero(np.diff(at) <= 0)[0])
         raise ValueError(f"x must increase, got x[{k}]={at[k]:g} before x[{k + 1}]={at[k + 1]:g}.")
     value, stderr = estimates("greek", greek, len(at), "x")
-    width = reach(level) * stderr
+    low, high = Estimate(value, stderr).interval(level)
     known = None if closed_form is None else _curve(closed_form, at)
     with drawing_on(ax) as axes:
         number = sum(1 for line in axes.get_lines() if line.get_gid() == "greek")
         kind = series(number)
         band = f"{100 * level:g} % confidence"
         axes.fill_between(
-            at, value - width, value + width,
+            at, low, high,
             color=kind["color"], alpha=0.25, lw=0, label="_" if number else band,
         )  # fmt: skip
         axes.plot(at, value, label=label, gid="greek", **kind)
@@ -213,32 +213,22 @@ def _rows(reports: Mapping[str, Report], of: Any) -> dict[str, Name]:
     """Names by label, each in at least one report."""
     every = dict.fromkeys(name for report in reports.values() for name in report)
     if of is None:
-        rows = {_label(name): name for name in every}
+        rows = {in_words(name): name for name in every}
     elif isinstance(of, Mapping):
-        rows = {label: _name(key) for label, key in of.items()}
+        rows = {label: name_of(key) for label, key in of.items()}
     else:
-        names = [_name(key) for key in ([of] if isinstance(of, str) else of)]
-        rows = {_label(name): name for name in names}
+        names = [name_of(key) for key in ([of] if isinstance(of, str) else of)]
+        rows = {in_words(name): name for name in names}
     for name in rows.values():
         if all(_stderr(report, name) is None for report in reports.values()):
-            known = [_label(there) for there in every]
-            raise ValueError(f"no report has {_label(name)!r}; there are {known}.")
+            known = [in_words(there) for there in every]
+            raise ValueError(f"no report has {in_words(name)!r}; there are {known}.")
     return rows
-
-
-def _name(key: Key) -> Name:
-    return () if key == "price" else (key,) if isinstance(key, str) else tuple(key)
-
-
-def _label(name: Name) -> str:
-    return {0: "price", 1: f"d/d {name[0]}" if name else ""}.get(
-        len(name), f"d²/d {' d '.join(name)}"
-    )
 
 
 def _stderr(report: Report | None, name: Name) -> float | None:
     """The standard error of a single number; None if the report does not have it."""
-    entry = report and report.entries.get(name, report.entries.get(name[::-1]))
+    entry = report and report.entry(name)
     if entry is None:
         return None
     return entry.stderr if entry.stderr > _ROUNDING * abs(entry.value) else 0.0

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from sdesens.montecarlo.estimates import Estimate
-from sdesens.plots._inputs import Array, estimates, reach, vector
+from sdesens.plots._inputs import Array, estimates, vector
 from sdesens.plots._style import GREY, drawing_on, series
 
 _DASHES = (":", "--", "-.", "-")
@@ -96,8 +96,8 @@ def convergence(
         name: _check_errors(f"errors[{name!r}]" if named is errors else "errors", each, len(at))
         for name, each in named.items()
     }
+    _, width = Estimate(0.0, 1.0).interval(level)  # in standard errors
     references = vector("slopes", slopes) if len(slopes) else []
-    width = reach(level)
     fits = {name: _fit(at, *pair) for name, pair in checked.items()}
     with drawing_on(ax) as axes:
         handles: list[Any] = []

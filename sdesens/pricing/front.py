@@ -11,10 +11,10 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from sdesens._checks import check_choice, check_count
-from sdesens.fused.kernel import Moments
 from sdesens.montecarlo.accuracy import Target
+from sdesens.montecarlo.arguments import check_run
 from sdesens.montecarlo.execution import Terms
-from sdesens.montecarlo.front import SHARD_SIZE, check_run
+from sdesens.montecarlo.job import SHARD_SIZE
 from sdesens.pricing.estimators import ESTIMATORS
 from sdesens.pricing.payoffs import Payoff
 from sdesens.pricing.report import Report
@@ -154,15 +154,7 @@ def greeks(
         bar.set_description("compiling")
         job = valuation.job(samples, shard_size)
         bar.set_description("simulating")
-
-        def shortfall(parts: Sequence[Moments]) -> float:
-            return target.shortfall(valuation.report(job, parts)) if target else 1.0
-
-        parts = terms.carry_out(job, target and shortfall, bar.update)
-    report = valuation.report(job, parts)
-    if target is not None:
-        target.warn_if_missed(report, report.paths)
-    return report
+        return terms.estimate(job, lambda parts: valuation.report(job, parts), target, bar.update)
 
 
 def _check_paths(paths: int, antithetic: bool) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -51,8 +50,8 @@ class Report:
     antithetic: bool
 
     def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
-        names: Name = () if key == "price" else (key,) if isinstance(key, str) else tuple(key)
-        found = self._entry(names)
+        names = name_of(key)
+        found = self.entry(names)
         if found is not None:
             return found
         if not names or not all(name in self.groups or self._is_entry(name) for name in names):
@@ -63,7 +62,7 @@ class Report:
         grid = [()]
         for members, _ in columns:
             grid = [(*row, member) for row in grid for member in members]
-        parts = [self._entry(row) for row in grid]
+        parts = [self.entry(row) for row in grid]
         if any(part is None for part in parts):
             raise KeyError(
                 f"{key!r} was not computed: second derivatives need order=2, with all their inputs "
@@ -76,7 +75,8 @@ class Report:
         )
         return Estimate(value, stderr)
 
-    def _entry(self, names: Name) -> Estimate | None:
+    def entry(self, names: Name) -> Estimate | None:
+        """The estimate of a single number, in either order of names; None if there is none."""
         return self.entries.get(names, self.entries.get(names[::-1]))
 
     def _is_entry(self, name: str) -> bool:
@@ -149,9 +149,7 @@ class Report:
             >>> low < 0.636831 < high
             True
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must be between 0 and 1, got {level}.")
-        return _interval(self[key], level)
+        return self[key].interval(level)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and strings, fit for JSON."""
@@ -180,7 +178,7 @@ class Report:
             ) from error
         rows = []
         for name, e in self.entries.items():
-            low, high = _interval(e, 0.95)
+            low, high = e.interval()
             rows.append(
                 {"value": e.value, "stderr": e.stderr, "low": low, "high": high,
                  "estimator": self.estimators[name]}
@@ -193,7 +191,7 @@ class Report:
             f"{self.payoff} under {self.model}, scheme {self.scheme}, steps {self.steps}, "
             f"{self.paths:,} paths{pairs}, seed {self.seed}"
         )
-        labels = {name: _derivative(name) for name in self.entries}
+        labels = {name: in_words(name) for name in self.entries}
         width = max(len(label) for label in labels.values())
         lines = [head, f"{'':{width}}  {'value':>14}  {'stderr':>9}  estimator"]
         for name, e in self.entries.items():
@@ -204,14 +202,15 @@ class Report:
         return "\n".join(lines)
 
 
-def _interval(estimate: Estimate, level: float) -> tuple[Any, Any]:
-    reach = NormalDist().inv_cdf(0.5 + level / 2) * estimate.stderr
-    return estimate.value - reach, estimate.value + reach
+def name_of(key: str | Sequence[str]) -> Name:
+    """The name that a user's key means, each of whose inputs may have several entries."""
+    return () if key == "price" else (key,) if isinstance(key, str) else tuple(key)
+
+
+def in_words(name: Name) -> str:
+    """``price``, ``d/d spot``, ``d²/d spot d sigma``."""
+    return {0: "price", 1: f"d/d {', '.join(name)}"}.get(len(name), f"d²/d {' d '.join(name)}")
 
 
 def _label(name: Name) -> str:
     return ", ".join(name) or "price"
-
-
-def _derivative(name: Name) -> str:
-    return {0: "price", 1: f"d/d {', '.join(name)}"}.get(len(name), f"d²/d {' d '.join(name)}")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sdesens._checks import check_choice, check_count
 from sdesens.errors import UnsupportedError
 from sdesens.fused.system import Direction, Motion
-from sdesens.montecarlo.front import check_functionals, component_names, distinct, problem_of
+from sdesens.montecarlo.arguments import check_functionals, component_names, distinct, problem_of
 from sdesens.montecarlo.functionals import Functional, Integral
 from sdesens.montecarlo.laws import Conditioning, conditioning
 from sdesens.montecarlo.simulation import Simulation, State

@@ -11,10 +11,9 @@ import torch
 from sdesens.fused.kernel import Moments
 from sdesens.fused.system import Direction
 from sdesens.montecarlo.estimates import Estimate
-from sdesens.montecarlo.front import raise_if_not_finite
 from sdesens.montecarlo.job import Job
-from sdesens.montecarlo.moments import standard_error
-from sdesens.montecarlo.specification import Specification, parameters_in_words, plain, versions
+from sdesens.montecarlo.moments import raise_if_not_finite, standard_error
+from sdesens.montecarlo.specification import Specification, in_plain_values
 from sdesens.pricing.control import Control, adjusted, with_controls
 from sdesens.pricing.estimators import Key, Piece, plan
 from sdesens.pricing.estimators.motions import antithetic as in_pairs
@@ -123,22 +122,18 @@ class Valuation:
     def _about(self, shard_size: int) -> dict[str, Any]:
         """The valuation in plain values."""
         scenario = self.scenario
-        return {
-            "model": type(scenario.model).__name__,
-            "parameters": parameters_in_words(scenario.model),
-            "x0": plain(scenario.problem.x0[0]),
-            "payoff": str(scenario.payoff),
-            "controls": [str(control.scenario.payoff) for control in self.controls],
-            "wrt": [scenario.label(direction) for direction in self.directions],
-            "estimators": [piece.estimator for piece in self.pieces],
-            "scheme": scenario.scheme,
-            "steps": scenario.steps,
-            "antithetic": self.antithetic,
-            "dtype": str(scenario.problem.x0.dtype),
-            "seed": self.seed,
-            "shard_size": shard_size,
-            "versions": versions(),
-        }
+        return in_plain_values(
+            scenario.problem,
+            scenario.scheme,
+            scenario.steps,
+            self.seed,
+            shard_size,
+            payoff=str(scenario.payoff),
+            controls=[str(control.scenario.payoff) for control in self.controls],
+            wrt=[scenario.label(direction) for direction in self.directions],
+            estimators=[piece.estimator for piece in self.pieces],
+            antithetic=self.antithetic,
+        )
 
 
 def _controls(
