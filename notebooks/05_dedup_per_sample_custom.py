@@ -1,0 +1,578 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 5. Dedup, per-sample and custom gradients
+#
+# A drift may look up a table, run a network over the batch, or solve an equation with SciPy. The
+# derivative of such a step has to be arranged by hand, and four arrangements are copied from answer
+# to answer: two are shape errors, and two return numbers that are wrong. Here each runs as people
+# write it and is then put right. At the end you will know how to evaluate a costly function once
+# for each distinct value, how to get a gradient for each sample without paying for $N^2$ of them,
+# and how to give code that autograd cannot trace a derivative that can be differentiated again,
+# inside an SDE.
+
+# %%
+# %matplotlib inline
+import math
+import os
+import textwrap
+import time
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from scipy.optimize import brentq
+from torch import nn
+from torch.autograd import gradcheck
+
+import sdesens
+from sdesens import plots
+from sdesens.autodiff import (
+    check_gradient,
+    custom_gradient,
+    isolate_samples,
+    per_sample_grad,
+    per_sample_jacobian,
+    per_sample_param_grad,
+    positive_sqrt,
+    truncated_mixture_log_normalizer,
+    truncated_mixture_weights,
+    unique_map,
+)
+
+QUICK = bool(os.environ.get("SDESENS_QUICK"))
+mpl.style.use("sdesens.plots.paper")
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+
+
+def numbers(tensor, digits=4):
+    return "  ".join(f"{x:10.{digits}f}" for x in tensor.detach().reshape(-1).tolist())
+
+
+def refused(call, *args, **options):
+    """Print the error that the call raises."""
+    try:
+        call(*args, **options)
+    except Exception as error:
+        print(textwrap.fill(f"{type(error).__name__}: {error}", 96))
+    else:
+        raise AssertionError("no error")
+
+
+def seconds(function, repeats=3):
+    taken = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+# %% [markdown]
+# ## The same value many times
+#
+# `x` has repeated entries and `fn` is costly. Evaluating it on `torch.unique(x)` and gathering is
+# right for the values. But `torch.unique` has no derivative; it was declared to have none when it
+# was written ([PyTorch 5503](https://github.com/pytorch/pytorch/pull/5503)).
+
+# %%
+x = torch.tensor([2.0, 1.0, 2.0], requires_grad=True)
+w = torch.tensor([1.0, 10.0, 100.0])  # of the loss, the sum of w x^2
+
+
+def gathered():
+    values, inverse = torch.unique(x, return_inverse=True)
+    return torch.autograd.grad((w * (values**2)[inverse]).sum(), x)
+
+
+refused(gathered)
+
+# %% [markdown]
+# So one writes a backward pass. The first snippet in circulation counts the gradients into their
+# groups with `torch.bincount`.
+
+
+# %%
+class Counted(torch.autograd.Function):
+    """x^2 on the distinct values, with a backward pass by bincount."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, inverse = torch.unique(x, return_inverse=True)
+        ctx.save_for_backward(values, inverse)
+        return (values**2)[inverse]
+
+    @staticmethod
+    def backward(ctx, grad):
+        values, inverse = ctx.saved_tensors
+        return (2 * values * torch.bincount(grad))[inverse]
+
+
+refused(lambda: torch.autograd.grad((w * Counted.apply(x)).sum(), x))
+
+# %% [markdown]
+# `bincount` counts integers; floating numbers go in as `weights=`. Mended so, it runs. Another
+# form gathers a representative: `first` holds where in `x` each distinct value stands.
+
+
+# %%
+class Mended(Counted):
+    @staticmethod
+    def backward(ctx, grad):
+        values, inverse = ctx.saved_tensors
+        return (2 * values * torch.bincount(inverse, weights=grad))[inverse]
+
+
+evaluated = []
+
+
+def square(u):
+    evaluated.append(len(u))
+    return u**2
+
+
+first, inverse = torch.tensor([1, 0]), torch.tensor([1, 0, 1])
+by = {
+    "bincount, mended": Mended.apply(x),
+    "a representative": (x[first] ** 2)[inverse],
+    "unique_map": unique_map(square, x),
+    "plain": x**2,
+}
+for name, y in by.items():
+    by[name] = torch.autograd.grad((w * y).sum(), x, create_graph=True)[0]
+    print(f"{name:18}{numbers(by[name], 1)}")
+assert by["bincount, mended"].tolist() == [404.0, 20.0, 404.0]
+assert by["a representative"].tolist() == [404.0, 20.0, 0.0]
+assert torch.equal(by["unique_map"], by["plain"])
+
+(twice,) = torch.autograd.grad(by["unique_map"].sum(), x)
+print(f"second derivative {numbers(twice, 1)}     evaluated on {evaluated} values")
+assert torch.equal(twice, 2 * w)
+assert evaluated == [2]
+
+# %% [markdown]
+# Two entries that are equal are still two variables. With $y_i = f(x_i)$ and the gradient $g_i$ at
+# $y_i$,
+#
+# $$\frac{\partial L}{\partial x_i} = g_i\,f'(x_i), \qquad \text{and not} \qquad f'(x_i) \sum_{j:\,x_j = x_i} g_j.$$
+#
+# The sum is the derivative in the distinct value, all its copies moving together: 404. It answers
+# another question, and the representative puts that answer on one of them. What may be shared is
+# $f'$, once for each distinct value, and this is what `unique_map` does, for every order of
+# derivative. With `dim=0` it does so for rows.
+#
+# What it saves, for the distribution function of a noncentral chi-square, the law of a CIR step,
+# as a series of 32 terms (some microseconds an element); forward and backward:
+
+
+# %%
+def costly(u):
+    total = torch.zeros_like(u)
+    for j in range(32):
+        shape = torch.full_like(u, 0.6 + j)
+        total = total + 2.5**j / math.factorial(j) * torch.special.gammainc(shape, 2 * u)
+    return math.exp(-2.5) * total
+
+
+n = 4_000 if QUICK else 100_000
+generator = torch.Generator().manual_seed(0)
+weights = torch.rand(n, generator=generator)
+shares = (1e-3, 1e-2, 1e-1, 0.3, 1.0)
+taken = {"plain": [], "unique_map": []}
+for share in shares:
+    pool = torch.rand(int(share * n), generator=generator)
+    points = pool[torch.randperm(n, generator=generator) % len(pool)].requires_grad_()
+    found = {}
+    for name, fn in (
+        ("plain", costly),
+        ("unique_map", lambda points: unique_map(costly, points)),
+    ):
+
+        def run(name=name, fn=fn, points=points, found=found):
+            found[name] = torch.autograd.grad(fn(points), points, weights)[0]
+
+        taken[name].append(seconds(run, 2))
+    assert torch.allclose(found["plain"], found["unique_map"], rtol=1e-12)
+
+ax = Figure(figsize=(4.8, 3.2)).add_subplot()
+for name, marker in (("plain", "o"), ("unique_map", "s")):
+    ax.loglog(shares, taken[name], marker=marker, label=name)
+ax.set_xlabel(f"distinct share of {n:,} elements")
+ax.set_ylabel("time (s)")
+ax.legend()
+ax.figure
+
+# %% [markdown]
+# The time follows the number of distinct values, down to the cost of a sort, and where nothing
+# repeats little is lost.
+#
+# ## A gradient for each sample
+#
+# A network maps $N$ rows to $N$ numbers, and the gradient of each number in its own row is wanted.
+# The next two snippets ask for it with an identity matrix.
+
+# %%
+torch.manual_seed(0)
+N, F = 5, 16
+net = nn.Sequential(nn.Linear(F, 64), nn.Tanh(), nn.Linear(64, 1))
+rows = torch.randn(N, F, requires_grad=True)
+
+y, pull = torch.func.vjp(net, rows)
+refused(pull, torch.eye(N))
+refused(torch.autograd.grad, net(rows), rows, torch.eye(N))
+
+# %% [markdown]
+# A cotangent has the shape of the output, $(N, 1)$. The identity is $N$ cotangents at once, each to
+# be pulled back on its own, and neither call was told so. (PyTorch has checked this only since
+# [17893](https://github.com/pytorch/pytorch/issues/17893); before that the numbers were silently
+# something else.) By hand: a batch of $N$ cotangents of the right shape, under
+# `is_grads_batched=True`, or `vmap` over the pullback.
+
+# %%
+cotangents = torch.eye(N)[:, :, None]  # (N, N, 1)
+(full,) = torch.autograd.grad(net(rows), rows, cotangents, is_grads_batched=True)
+(by_vmap,) = torch.func.vmap(pull)(cotangents)
+own = full[range(N), range(N)]
+print("the full Jacobian", tuple(full.shape), "of which the diagonal is kept", tuple(own.shape))
+assert torch.allclose(full, by_vmap, rtol=1e-12)
+assert torch.count_nonzero(full) == torch.count_nonzero(own)
+
+# %% [markdown]
+# It is right, and all but one of $N$ numbers are zero, as no sample sees another. Then the
+# cotangent of ones asks for all of them in one pass: row $i$ of the gradient of $\sum_j y_j$ has
+# one term. That is `per_sample_grad`; it calls `fn` once.
+
+# %%
+print("   N       full Jacobian    per-sample     time, full / per-sample")
+for N in (64, 256) if QUICK else (64, 256, 512):
+    rows = torch.randn(N, F, requires_grad=True)
+
+    def by_identity(rows=rows, N=N):
+        eye = torch.eye(N)[:, :, None]
+        (full,) = torch.autograd.grad(net(rows), rows, eye, is_grads_batched=True)
+        return full[range(N), range(N)]
+
+    assert torch.allclose(by_identity(), per_sample_grad(net, rows), rtol=1e-10)
+    ratio = seconds(by_identity) / seconds(lambda rows=rows: per_sample_grad(net, rows))
+    print(f"{N:4} {8 * N * N * F / 1e6:12.2f} MB {8 * N * F / 1e6:10.3f} MB {ratio:16.0f}")
+print(f"{4096:4} {8 * 4096**2 * F / 1e6:12.2f} MB {8 * 4096 * F / 1e6:10.3f} MB")
+
+# %% [markdown]
+# Several outputs a sample take one pass each (`per_sample_jacobian`), never one for each output of
+# the batch. Gradients in the *parameters*, one set for each sample, are another question: the
+# parameters are shared, so the gradient of a sum is their sum. `per_sample_param_grad` maps
+# `torch.func.grad` over the samples.
+
+
+# %%
+def two_outputs(rows):
+    return torch.stack([rows.prod(1), rows.sum(1)], dim=1)
+
+
+small = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+jacobians = per_sample_jacobian(two_outputs, small)
+print("sample 1: d(product, sum)/d(row) =", jacobians[1].tolist())
+assert jacobians.tolist() == [[[2.0, 1.0], [1.0, 1.0]], [[4.0, 3.0], [1.0, 1.0]]]
+
+params = {name: p.detach() for name, p in net.named_parameters()}
+
+
+def losses(params, rows):
+    return torch.func.functional_call(net, params, (rows,)).square()
+
+
+rows = rows.detach()
+each = per_sample_param_grad(losses, params, rows)
+together = torch.autograd.grad(net(rows).square().sum(), list(net.parameters()))
+for (name, gradient), total in zip(each.items(), together, strict=True):
+    print(f"{name:9} {tuple(gradient.shape)}")
+    assert torch.allclose(gradient.sum(0), total, rtol=1e-9, atol=1e-12)
+
+# %% [markdown]
+# A mean instead of one number a sample would scale every gradient by $1/N$ and look right. It is
+# refused:
+
+# %%
+refused(per_sample_grad, lambda rows: net(rows).square().mean(), rows)
+
+# %% [markdown]
+# ## Samples that see each other
+#
+# The argument with the ones needs samples that are apart. Batch normalisation in training mode is
+# not such a case: $y_i = (x_i - \bar x)/s$ with mean and deviation of the batch. The outputs then
+# have mean zero whatever $x$ is, so the gradient of their sum is zero, in every row. No error.
+
+# %%
+norm = nn.BatchNorm1d(1, affine=False)
+batch = torch.tensor([[0.0], [1.0], [5.0]], requires_grad=True)
+
+(of_sum,) = torch.autograd.grad(norm(batch).sum(), batch)
+eye = torch.eye(3)[:, :, None]
+(J,) = torch.autograd.grad(norm(batch), batch, eye, is_grads_batched=True)
+print(f"gradient of the sum   {numbers(of_sum)}")
+print("true Jacobian", *(f"{'':22}{numbers(row)}" for row in J), sep="\n")
+assert of_sum.abs().max() < 1e-15
+
+s = (batch.var(correction=0) + norm.eps).sqrt()
+xh = (batch - batch.mean()) / s
+assert torch.allclose(J[..., 0], (torch.eye(3) - 1 / 3 - xh @ xh.T / 3) / s, rtol=1e-12)
+
+# %% [markdown]
+# The last assertion holds the Jacobian to its formula, $J_{ij} = (\delta_{ij} - \frac13 - \frac13
+# \hat x_i \hat x_j)/s$. What is "the gradient of sample $i$" here? There are two answers, and
+# `coupling=` is where to give one: `"exact"`, the diagonal, samples held except the one; or
+# `"frozen"`, the statistics held as well. The default is `"none"`, which is the sum of the rows
+# and believes you; `check=True` looks, for two more passes.
+
+# %%
+refused(per_sample_grad, norm, batch, check=True)
+exact = per_sample_grad(norm, batch, coupling="exact")
+frozen = per_sample_grad(norm, batch, coupling="frozen")
+print(f"exact                 {numbers(exact)}")
+print(f"frozen                {numbers(frozen)}")
+assert torch.allclose(exact[:, 0], J[..., 0].diagonal(), rtol=1e-12)
+assert torch.allclose(frozen, 1 / s.expand(3, 1), rtol=1e-12)
+
+once = nn.BatchNorm1d(1, affine=False)
+per_sample_grad(once, batch, coupling="exact")
+print(f"calls seen by the running statistics: {once.num_batches_tracked.item()}")
+assert once.num_batches_tracked.item() == 1
+
+# %% [markdown]
+# The gradient in a weight before the normalisation is nearly zero, since its scale is divided out.
+# Mapping over batches of one cannot know that, and is refused.
+
+
+# %%
+def normed_loss(params, x):
+    return norm(params["w"] * x).square().reshape(-1)
+
+
+scale = {"w": torch.tensor(2.0)}
+refused(per_sample_param_grad, normed_loss, scale, batch.detach())
+of_weight = per_sample_param_grad(normed_loss, scale, batch.detach(), coupling="exact")["w"]
+print("\nexact:", *(f"{g:.4e}" for g in of_weight.tolist()))
+assert torch.allclose(of_weight, torch.tensor([4.5918e-7, 1.1480e-7, 1.0332e-6]), rtol=5e-5)
+
+# %% [markdown]
+# Where this matters: the gradient penalty of Wasserstein critics is $(\|\partial f_i/\partial
+# x_i\| - 1)^2$, a norm for each input alone, and Gulrajani et al. (*NeurIPS* 2017) give up batch
+# normalisation in the critic for that reason. The penalty is trained, so the gradient needs one of
+# its own. `isolate_samples(fn)` is `fn` with the same values, in whose derivatives no sample sees
+# another; the rest of the code stays as it was.
+
+# %%
+torch.manual_seed(1)
+critic = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.BatchNorm1d(8), nn.Linear(8, 1))
+points = torch.randn(6, 2, requires_grad=True)
+weight = critic[0].weight
+
+
+def penalty(fn):
+    (gradient,) = torch.autograd.grad(fn(points).sum(), points, create_graph=True)
+    return (gradient.norm(dim=1) - 1).square().mean()
+
+
+def by_definition(shift):
+    """The penalty from the diagonal of the full Jacobian, with one weight shifted."""
+    with torch.no_grad():
+        weight[0, 0] += shift
+    eye = torch.eye(6)[:, :, None]
+    (full,) = torch.autograd.grad(critic(points), points, eye, is_grads_batched=True)
+    with torch.no_grad():
+        weight[0, 0] -= shift
+    return (full[range(6), range(6)].norm(dim=1) - 1).square().mean().item()
+
+
+h = 1e-5
+difference = (by_definition(h) - by_definition(-h)) / (2 * h)
+print("                       penalty    derivative in a weight")
+for name, fn in (("gradient of the sum", critic), ("isolate_samples", isolate_samples(critic))):
+    value = penalty(fn)
+    (slope,) = torch.autograd.grad(value, weight)
+    print(f"{name:20} {value.item():9.4f} {slope[0, 0].item():18.6f}")
+print(f"{'by definition':20} {by_definition(0.0):9.4f} {difference:18.6f}")
+assert abs(value.item() - by_definition(0.0)) < 1e-12
+assert abs(slope[0, 0].item() - difference) < 1e-7
+assert abs(penalty(critic).item() - 1) < 1e-9
+
+# %% [markdown]
+# The sum is constant once more (a linear map of normalised features), its gradient zero, the
+# penalty 1 and its derivative 0: it would train nothing.
+#
+# ## Weights with a common denominator
+#
+# A Gaussian mixture that is cut to an interval $[l, u]$ gets new weights,
+#
+# $$w_k = \frac{p_k}{Z}, \qquad Z = \sum_j p_j m_j, \qquad m_j = \Phi(b_j) - \Phi(a_j), \quad a_j = \frac{l - \mu_j}{s_j},\; b_j = \frac{u - \mu_j}{s_j}.$$
+#
+# The fourth snippet is its backward pass.
+
+
+# %%
+def phi(x):
+    return torch.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+
+
+class Alone(torch.autograd.Function):
+    """p / Z on [0, 1], each weight differentiated by its own component."""
+
+    @staticmethod
+    def forward(ctx, mean, std, p):
+        a, b = (0 - mean) / std, (1 - mean) / std
+        mass = torch.special.ndtr(b) - torch.special.ndtr(a)
+        Z = (p * mass).sum()
+        ctx.save_for_backward(std, p, a, b, mass, Z)
+        return p / Z
+
+    @staticmethod
+    def backward(ctx, grad):
+        std, p, a, b, mass, Z = ctx.saved_tensors
+        d_mean, d_std = (phi(a) - phi(b)) / std, (a * phi(a) - b * phi(b)) / std
+        common = -grad * p / Z**2
+        return common * p * d_mean / std, common * p * d_std / std, grad / Z + common * mass
+
+
+mean = torch.tensor([-1.0, 2.0], requires_grad=True)
+std = torch.tensor([0.5, 1.0], requires_grad=True)
+p = torch.tensor([0.3, 0.7], requires_grad=True)
+upstream = torch.tensor([1.0, -2.0])
+
+as_written = torch.autograd.grad(Alone.apply(mean, std, p), (mean, std, p), upstream)
+ours = truncated_mixture_weights(mean, std, p, 0.0, 1.0)
+right = torch.autograd.grad(ours, (mean, std, p), upstream)
+print(f"{'':10}{'as written':>22}{'truncated_mixture_weights':>30}")
+for name, wrong, good in zip(("d/dmean", "d/dstd", "d/dp"), as_written, right, strict=True):
+    print(f"{name:10}{numbers(wrong)}        {numbers(good)}")
+assert torch.allclose(Alone.apply(mean, std, p), ours, rtol=1e-12)
+known = (
+    ((-1.8654, -17.7243), (3.4200, -13.9262), mean),
+    ((-3.7216, 12.6335), (6.8229, 9.9263), std),
+    ((9.1531, -1.3115), (12.2132, -5.2342), p),
+)
+for (wrong, good, _), one, other in zip(known, as_written, right, strict=True):
+    assert torch.allclose(one, torch.tensor(wrong), rtol=0, atol=2e-4)
+    assert torch.allclose(other, torch.tensor(good), rtol=0, atol=2e-4)
+
+# %% [markdown]
+# The values are right, and the first derivative has the wrong sign. All components share $Z$, so
+# every weight depends on every mean:
+#
+# $$\frac{\partial L}{\partial \mu_j} = -\frac{1}{Z^2} \Big(\sum_k g_k\,p_k\Big)\,p_j\,\frac{\varphi(a_j) - \varphi(b_j)}{s_j}.$$
+#
+# The snippet has $g_j p_j$ where the sum belongs, and divides by $s_j$ a second time. Two changes
+# mend it, for first derivatives:
+
+
+# %%
+class Summed(Alone):
+    @staticmethod
+    def backward(ctx, grad):
+        std, p, a, b, mass, Z = ctx.saved_tensors
+        d_mean, d_std = (phi(a) - phi(b)) / std, (a * phi(a) - b * phi(b)) / std
+        common = -(grad * p).sum() / Z**2
+        return common * p * d_mean, common * p * d_std, grad / Z + common * mass
+
+
+by_hand = torch.autograd.grad(Summed.apply(mean, std, p), (mean, std, p), upstream)
+for one, other in zip(by_hand, right, strict=True):
+    assert torch.allclose(one, other, rtol=1e-12)
+
+# %% [markdown]
+# No sum over $k$ is needed where the weights are written as torch operations, and this is what
+# `truncated_mixture_weights` does, with all orders of derivative. What it adds is the tail. On $[c,
+# c + 1]$ the standard normal's $\Phi(b) - \Phi(a)$ loses its digits as both tend to 1, and beyond
+# $c = 8.3$ it is zero. The derivative of $\log Z$ in the mean is the mean of the cut normal, which
+# Gauss-Legendre quadrature gives independently.
+
+# %%
+zero, one = torch.zeros(1, requires_grad=True), torch.ones(1)
+nodes, gauss = np.polynomial.legendre.leggauss(60)
+u = torch.from_numpy((nodes + 1) / 2)
+
+
+def cut_mean(c):
+    """E[x | c < x < c + 1] of N(0, 1)."""
+    density = torch.from_numpy(gauss) * torch.exp(-c * u - u**2 / 2)
+    return c + ((u * density).sum() / density.sum()).item()
+
+
+def naive(c):
+    return (torch.special.ndtr(c + 1 - zero) - torch.special.ndtr(c - zero)).log().sum()
+
+
+def stable(c):
+    return truncated_mixture_log_normalizer(zero, one, one, c, c + 1)
+
+
+print("interval    log Z, naive    log Z           d/dmean, naive   d/dmean        quadrature")
+for c in (2.0, 7.0, 10.0, 40.0):
+    logs = [fn(c) for fn in (naive, stable)]
+    slopes = [torch.autograd.grad(log, zero)[0].item() for log in logs]
+    print(
+        f"[{c:.0f}, {c + 1:.0f}]".ljust(12) + f"{logs[0].item():<16.9f}{logs[1].item():<16.9f}"
+        f"{slopes[0]:<17.9f}{slopes[1]:<15.9f}{cut_mean(c):.9f}"
+    )
+    assert abs(slopes[1] / cut_mean(c) - 1) < 1e-12
+assert abs(stable(10.0).item() + 53.231310226) < 1e-9
+
+refused(truncated_mixture_weights, zero, one, one, 40.0, 41.0)
+
+
+# %%
+def loss(m, weights):
+    return (upstream * weights(torch.stack([m, mean[1].detach()]))).sum()
+
+
+def library(mean):
+    return truncated_mixture_weights(mean, std.detach(), p.detach(), 0.0, 1.0)
+
+
+def alone(mean):
+    return Alone.apply(mean, std.detach(), p.detach())
+
+
+def slope(fn, m):
+    m = m.clone().requires_grad_()
+    return torch.autograd.grad(loss(m, fn), m)[0].item()
+
+
+means = torch.linspace(-2, 3, 201)
+coarse = means[5::20]
+h = 1e-5
+bumped = [(loss(m + h, library) - loss(m - h, library)).item() / (2 * h) for m in coarse]
+of_library = [slope(library, m) for m in coarse]
+assert torch.allclose(torch.tensor(bumped), torch.tensor(of_library), rtol=1e-6, atol=1e-6)
+ends = torch.linspace(0, 40, 81 if QUICK else 401)
+
+
+def tail_error(fn):
+    found = [torch.autograd.grad(fn(c), zero)[0].item() / cut_mean(c) - 1 for c in ends.tolist()]
+    return torch.tensor(found).abs().clamp(min=1e-17)
+
+
+figure = Figure(figsize=(7.2, 3.0))
+left, right_ax = figure.subplots(1, 2)
+left.plot(means, [slope(library, m) for m in means], label="truncated_mixture_weights")
+left.plot(means, [slope(alone, m) for m in means], label="each weight on its own")
+left.plot(coarse, bumped, "o", color="black", mfc="none", label="central difference")
+left.set(xlabel=r"$\mu_1$", ylabel=r"$\partial L / \partial \mu_1$", title="(a) mixture on [0, 1]")
+left.legend()
+of_stable, of_naive = tail_error(stable), tail_error(naive)
+right_ax.semilogy(ends, of_stable, label=r"truncated_mixture_log_normalizer")
+right_ax.semilogy(ends, of_naive, label=r"$\log(\Phi(b) - \Phi(a))$")
+right_ax.set(xlabel=r"$c$", ylabel="relative error", title=r"(b) N(0, 1) on $[c, c + 1]$")
+right_ax.legend()
+assert of_stable.max() < 1e-12
+assert of_naive[ends > 8.5].isnan().all()
+figure
