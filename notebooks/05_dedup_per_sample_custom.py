@@ -32,7 +32,6 @@ import torch
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 from torch import nn
-from torch.autograd import gradcheck
 
 import sdesens
 from sdesens import plots
@@ -204,12 +203,9 @@ for share in shares:
         taken[name].append(seconds(run, 2))
     assert torch.allclose(found["plain"], found["unique_map"], rtol=1e-12)
 
-ax = Figure(figsize=(4.8, 3.2)).add_subplot()
-for name, marker in (("plain", "o"), ("unique_map", "s")):
-    ax.loglog(shares, taken[name], marker=marker, label=name)
-ax.set_xlabel(f"distinct share of {n:,} elements")
-ax.set_ylabel("time (s)")
-ax.legend()
+ax = plots.convergence(
+    shares, taken, fit=False, xlabel=f"distinct share of {n:,} elements", ylabel="time (s)"
+)
 ax.figure
 
 # %% [markdown]
@@ -269,20 +265,16 @@ print(f"{4096:4} {8 * 4096**2 * F / 1e6:12.2f} MB {8 * 4096 * F / 1e6:10.3f} MB"
 
 # %% [markdown]
 # Several outputs a sample take one pass each (`per_sample_jacobian`), never one for each output of
-# the batch. Gradients in the *parameters*, one set for each sample, are another question: the
-# parameters are shared, so the gradient of a sum is their sum. `per_sample_param_grad` maps
-# `torch.func.grad` over the samples.
-
+# the batch. Gradients in the *parameters*, one set for each sample, are another matter: parameters
+# are shared, and the gradient of a sum is the sum over samples. `per_sample_param_grad` maps
+# `torch.func.grad` over them. A mean in place of one number a sample would scale every gradient by
+# $1/N$ and look right; it is refused.
 
 # %%
-def two_outputs(rows):
-    return torch.stack([rows.prod(1), rows.sum(1)], dim=1)
-
-
 small = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-jacobians = per_sample_jacobian(two_outputs, small)
-print("sample 1: d(product, sum)/d(row) =", jacobians[1].tolist())
-assert jacobians.tolist() == [[[2.0, 1.0], [1.0, 1.0]], [[4.0, 3.0], [1.0, 1.0]]]
+J = per_sample_jacobian(lambda x: torch.stack([x.prod(1), x.sum(1)], dim=1), small)
+print("d(product, sum)/d(row), second sample:", J[1].tolist(), end="\n\n")
+assert J.tolist() == [[[2.0, 1.0], [1.0, 1.0]], [[4.0, 3.0], [1.0, 1.0]]]
 
 params = {name: p.detach() for name, p in net.named_parameters()}
 
@@ -297,12 +289,7 @@ together = torch.autograd.grad(net(rows).square().sum(), list(net.parameters()))
 for (name, gradient), total in zip(each.items(), together, strict=True):
     print(f"{name:9} {tuple(gradient.shape)}")
     assert torch.allclose(gradient.sum(0), total, rtol=1e-9, atol=1e-12)
-
-# %% [markdown]
-# A mean instead of one number a sample would scale every gradient by $1/N$ and look right. It is
-# refused:
-
-# %%
+print()
 refused(per_sample_grad, lambda rows: net(rows).square().mean(), rows)
 
 # %% [markdown]
@@ -345,8 +332,7 @@ assert torch.allclose(frozen, 1 / s.expand(3, 1), rtol=1e-12)
 
 once = nn.BatchNorm1d(1, affine=False)
 per_sample_grad(once, batch, coupling="exact")
-print(f"calls seen by the running statistics: {once.num_batches_tracked.item()}")
-assert once.num_batches_tracked.item() == 1
+assert once.num_batches_tracked.item() == 1  # fn was called once
 
 # %% [markdown]
 # The gradient in a weight before the normalisation is nearly zero, since its scale is divided out.
@@ -470,30 +456,21 @@ for (wrong, good, _), one, other in zip(known, as_written, right, strict=True):
 #
 # $$\frac{\partial L}{\partial \mu_j} = -\frac{1}{Z^2} \Big(\sum_k g_k\,p_k\Big)\,p_j\,\frac{\varphi(a_j) - \varphi(b_j)}{s_j}.$$
 #
-# The snippet has $g_j p_j$ where the sum belongs, and divides by $s_j$ a second time. Two changes
-# mend it, for first derivatives:
-
+# The snippet has $g_j p_j$ where the sum belongs, and divides by $s_j$ a second time. With both
+# changed it is right, for first derivatives:
 
 # %%
-class Summed(Alone):
-    @staticmethod
-    def backward(ctx, grad):
-        std, p, a, b, mass, Z = ctx.saved_tensors
-        d_mean, d_std = (phi(a) - phi(b)) / std, (a * phi(a) - b * phi(b)) / std
-        common = -(grad * p).sum() / Z**2
-        return common * p * d_mean, common * p * d_std, grad / Z + common * mass
-
-
-by_hand = torch.autograd.grad(Summed.apply(mean, std, p), (mean, std, p), upstream)
-for one, other in zip(by_hand, right, strict=True):
-    assert torch.allclose(one, other, rtol=1e-12)
+low, high = (0 - mean) / std, (1 - mean) / std
+Z = (p * (torch.special.ndtr(high) - torch.special.ndtr(low))).sum()
+by_hand = -(upstream * p).sum() / Z**2 * p * (phi(low) - phi(high)) / std
+assert torch.allclose(by_hand, right[0], rtol=1e-12)
 
 # %% [markdown]
-# No sum over $k$ is needed where the weights are written as torch operations, and this is what
-# `truncated_mixture_weights` does, with all orders of derivative. What it adds is the tail. On $[c,
-# c + 1]$ the standard normal's $\Phi(b) - \Phi(a)$ loses its digits as both tend to 1, and beyond
-# $c = 8.3$ it is zero. The derivative of $\log Z$ in the mean is the mean of the cut normal, which
-# Gauss-Legendre quadrature gives independently.
+# Nobody need write that sum: composed of torch operations the weights have every derivative. What
+# is hard is the tail. On $[c, c + 1]$ the standard normal's $\Phi(b) - \Phi(a)$ loses its digits as
+# both tend to 1, and beyond $c = 8.3$ it is zero. `truncated_mixture_weights` and
+# `truncated_mixture_log_normalizer` hold there too. The derivative of $\log Z$ in the mean is the
+# mean of the cut normal, and Gauss-Legendre quadrature has it independently.
 
 # %%
 zero, one = torch.zeros(1, requires_grad=True), torch.ones(1)
@@ -576,3 +553,280 @@ right_ax.legend()
 assert of_stable.max() < 1e-12
 assert of_naive[ends > 8.5].isnan().all()
 figure
+
+# %% [markdown]
+# ## Code that autograd cannot trace
+#
+# The root $x(a)$ of $x^3 + x = a$, by SciPy's `brentq`. Differentiating the equation gives $x' =
+# 1/(3x^2 + 1)$, so a backward pass is one line. A common way to write it keeps the root on `ctx`:
+
+
+# %%
+def find_root(a):
+    equations = (lambda x, a=a: x**3 + x - a for a in a.flatten().tolist())
+    roots = [brentq(equation, -100, 100, xtol=1e-14) for equation in equations]
+    return torch.tensor(roots).reshape(a.shape)
+
+
+class Kept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.x = find_root(a.detach())
+        return ctx.x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad / (3 * ctx.x**2 + 1)
+
+
+root = custom_gradient(find_root, vjp=lambda a, x, grad: grad / (3 * x**2 + 1))
+
+
+def two_derivatives(fn, a):
+    """Of fn(a)^2."""
+    a = a.clone().requires_grad_()
+    (first,) = torch.autograd.grad((fn(a) ** 2).sum(), a, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), a)
+    return first.detach(), second
+
+
+a = torch.tensor(2.0)
+for name, fn, known in (("kept on ctx", Kept.apply, 0.125), ("custom_gradient", root, -0.0625)):
+    first, second = two_derivatives(fn, a)
+    print(f"{name:17} first {first.item():.4f}   second {second.item():+.4f}")
+    assert abs(first.item() - 0.5) < 1e-12
+    assert abs(second.item() - known) < 1e-12
+
+# %% [markdown]
+# The second derivative of $x^2$ is $2 x'^2 + 2 x x''$. For autograd `ctx.x` is a number without a
+# history, so $x'$ has no derivative and the second term is lost, without an error (PyTorch's
+# tutorial [Double Backward with Custom
+# Functions](https://docs.pytorch.org/tutorials/intermediate/custom_function_double_backward_tutorial.html)
+# warns of it). `custom_gradient` hands a rule the inputs *and the outputs* as tensors with their
+# history: `vjp(*inputs, *outputs, *grad_outputs)`. The rule above then differentiates as it should.
+
+# %%
+grid = torch.linspace(-4, 4, 161)
+dots, h = grid[8::16], 1e-3
+x_up, x_at, x_down = (find_root(dots + k * h) ** 2 for k in (1, 0, -1))
+differences = ((x_up - x_down) / (2 * h), (x_up - 2 * x_at + x_down) / h**2)
+assert torch.allclose(two_derivatives(root, dots)[1], differences[1], rtol=0, atol=1e-4)
+
+figure = Figure(figsize=(7.2, 2.9))
+panels = figure.subplots(1, 2)
+for k, ax in enumerate(panels):
+    ax.plot(grid, two_derivatives(root, grid)[k], label="custom_gradient")
+    ax.plot(grid, two_derivatives(Kept.apply, grid)[k], label="kept on ctx")
+    ax.plot(dots, differences[k], "o", color="black", mfc="none", label="central difference")
+    ax.set(xlabel="$a$", title=("(a) first derivative of $x(a)^2$", "(b) second")[k])
+panels[1].legend()
+figure
+
+# %% [markdown]
+# From the one rule comes the other mode, since a derivative is linear in its last argument; and
+# `vmap`, by a loop over `forward`.
+
+# %%
+a = torch.tensor([2.0, -1.0, 10.0])
+exact = 1 / (3 * find_root(a) ** 2 + 1)
+_, by_jvp = torch.func.jvp(root, (a,), (torch.ones(3),))
+by_vmap = torch.func.vmap(torch.func.grad(root))(a)
+leaf = a.clone().requires_grad_()
+(batched,) = torch.autograd.grad(root(leaf), leaf, torch.eye(3), is_grads_batched=True)
+hessians = torch.func.vmap(torch.func.hessian(root))(torch.tensor([2.0]))
+for found in (by_jvp, by_vmap, batched.diagonal()):
+    assert torch.allclose(found, exact, rtol=1e-12)
+print(f"x'(a)  {numbers(exact)}\nx''(2) {numbers(hessians, 5)}")
+assert abs(hessians.item() + 0.09375) < 1e-12
+
+refused(torch.func.vmap(Kept.apply), a)
+
+# %% [markdown]
+# A rule may leave torch as well. Then it has numbers and no history: first derivatives work
+# (looped, under `is_grads_batched`), and what would be wrong is refused.
+
+# %%
+in_numpy = custom_gradient(
+    find_root, vjp=lambda a, x, grad: grad.numpy() / (3 * x.numpy() ** 2 + 1)
+)
+(batched,) = torch.autograd.grad(in_numpy(leaf), leaf, torch.eye(3), is_grads_batched=True)
+assert torch.allclose(batched.diagonal(), exact, rtol=1e-12)
+refused(two_derivatives, in_numpy, a)
+
+# %% [markdown]
+# Is a rule right? `check_gradient` holds it against central differences: in reverse mode, batched,
+# in forward mode, and the second derivative. Differences are taken in float64, whatever comes in;
+# in float32 they are rounding, and right rules fail with the wrong ones.
+
+# %%
+for name, op in (("in torch", root), ("in NumPy", in_numpy)):
+    report = check_gradient(op, a)
+    print(f"{name}: passed {', '.join(report.passed)}; refused {', '.join(report.refused) or '-'}")
+assert check_gradient(root, a).passed == ("reverse", "batched", "forward", "second")
+slip = custom_gradient(find_root, vjp=lambda a, x, grad: grad / (3 * x**2 - 1))
+refused(check_gradient, slip, torch.tensor([2.0]))
+
+up, down = (torch.tensor(4.0 + h, dtype=torch.float32).sqrt() for h in (1e-6, -1e-6))
+print(f"\nsqrt'(4) = 0.25, by a difference in float32 {((up - down) / 2e-6).item():.4f}")
+assert abs(((up - down) / 2e-6).item() - 0.25) > 0.01
+
+# %% [markdown]
+# One operator of this kind needs no rule, only care. Behind `where` the square root of a variance
+# that an Euler step has carried below zero is differentiated all the same, and 0 times inf is NaN
+# ([JAX's FAQ](https://docs.jax.dev/en/latest/faq.html#gradients-contain-nan-where-using-where)
+# explains it). `positive_sqrt` has the slope 0 there.
+
+# %%
+v = torch.tensor([-0.01, 0.0, 0.04], requires_grad=True)
+for name, fn in (
+    ("where", lambda v: torch.where(v > 0, v.sqrt(), 0.0)),
+    ("clamp", lambda v: v.clamp(min=0).sqrt()),
+    ("positive_sqrt", positive_sqrt),
+):
+    (gradient,) = torch.autograd.grad(fn(v).sum(), v)
+    print(f"{name:14}{numbers(gradient, 1)}")
+assert gradient.tolist() == [0.0, 0.0, 2.5]
+
+# %% [markdown]
+# ## Inside an SDE
+#
+# Langevin's equation for the potential $U = x^4/4$ is $dX = -X^3\,dt + \sqrt2\,dW$, and Euler's
+# method explodes if it starts far out. A cure is to replace $U$ by its Moreau envelope, whose
+# gradient has slope at most 1: $x - \mathrm{prox}(x)$, with $p = \mathrm{prox}(x)$ the solution of
+# $p + p^3 = x$ (Durmus, Moulines and Pereyra, *SIAM Journal on Imaging Sciences* 11, 2018). That is
+# the root above, here with `brentq` inside the drift.
+
+
+# %%
+class Langevin:
+    sde_type, noise_type = "ito", "diagonal"
+
+    def f(self, t, x):
+        return -(x**3)
+
+    def g(self, t, x):
+        return math.sqrt(2) * torch.ones_like(x)
+
+
+class Moreau(Langevin):
+    def f(self, t, x):
+        return root(x) - x
+
+
+dt, ts = 0.1, torch.linspace(0, 2, 21)
+start = torch.tensor([[10.0], [0.3]])
+settings = {"method": "euler", "dt": dt, "seed": 0}
+refused(sdesens.sensitivities, Langevin(), start, ts, **settings)
+found = sdesens.compare_modes(Moreau(), start, ts, **settings)
+print(f"\n{found}")
+assert found.agree
+
+# %% [markdown]
+# The modes need different things of the operator: `vjp` pulls back under `vmap`, `jvp` and
+# `tangent` push forward. One rule has served all three. A second derivative of the path, when $x_0$
+# requires grad, needs the rule's own derivative. It follows the recursion $H_{k+1} = H_k + (x''(X)
+# J^2 + (x'(X) - 1) H_k)\,\Delta t$:
+
+# %%
+moving = start.clone().requires_grad_()
+sens = sdesens.sensitivities(Moreau(), moving, ts, **settings)
+(second,) = torch.autograd.grad(sens.dx0[-1].sum(), moving)
+
+J, H = torch.ones(2, 1), torch.zeros(2, 1)
+for x in sens.x[:-1].detach():
+    r = find_root(x)
+    d1, d2 = 1 / (3 * r**2 + 1), -6 * r / (3 * r**2 + 1) ** 3
+    J, H = J + (d1 - 1) * J * dt, H + (d2 * J**2 + (d1 - 1) * H) * dt
+print(f"dX/dx0    {numbers(sens.dx0[-1])}\nd2X/dx0^2 {numbers(second, 6)}")
+assert torch.allclose(sens.dx0[-1, :, :, 0], J, rtol=1e-12)
+assert torch.allclose(second, H, rtol=1e-10)
+
+# %% [markdown]
+# With the rule in NumPy the forward modes are refused by name and `vjp` still runs. With
+# `find_root` bare in the drift nothing is refused, as part of the derivative is there, and it is
+# wrong. `compare_modes` finds that.
+
+
+# %%
+class InNumpy(Langevin):
+    def f(self, t, x):
+        return in_numpy(x) - x
+
+
+class Bare(Langevin):
+    def f(self, t, x):
+        return find_root(x.detach()) - x
+
+
+for model in (InNumpy(), Bare()):
+    found = sdesens.compare_modes(model, start, ts, **settings)
+    print(type(model).__name__, "agree:", found.agree, "| modes that ran:", *found.results)
+    for mode, reason in found.refused.items():
+        print(textwrap.fill(f"{mode}: {reason}", 96))
+assert not found.agree
+
+# %% [markdown]
+# **Many samples, few values.** Twenty contracts, many paths of each. A path of contract $a$ reverts
+# to a level that solves an equation, and the level moves with the season: $x^3 + x = a + \sin 2\pi
+# t$. The contract is a second component of the state that does not move, so that $dX_t/da$ is an
+# entry of `dx0`. At each step thousands of roots are wanted, and twenty are different.
+
+
+# %%
+class Reverting:
+    sde_type, noise_type = "ito", "diagonal"
+
+    def __init__(self, level):
+        self.level = level
+
+    def f(self, t, y):
+        x, a = y.unbind(1)
+        pull = 2 * (self.level(a + torch.sin(2 * math.pi * t)) - x)
+        return torch.stack([pull, torch.zeros_like(a)], dim=1)
+
+    def g(self, t, y):
+        return torch.tensor([0.3, 0.0]).expand(y.shape)
+
+
+solved = 0
+
+
+def counted(a):
+    global solved
+    solved += a.numel()
+    return find_root(a)
+
+
+level = custom_gradient(counted, vjp=lambda a, x, grad: grad / (3 * x**2 + 1))
+B = 200 if QUICK else 4000
+contracts = torch.linspace(-1, 2, 20).repeat(B // 20)
+start = torch.stack([torch.zeros(B), contracts], dim=1)
+settings["dt"], ts = 0.05, torch.linspace(0, 1, 21)
+by = {}
+print("                roots solved    time (s)")
+for name, fn in (("plain", level), ("unique_map", lambda a: unique_map(level, a))):
+    solved, begin = 0, time.perf_counter()
+    by[name] = sdesens.sensitivities(Reverting(fn), start, ts, **settings)
+    print(f"{name:12}{solved:16}{time.perf_counter() - begin:12.2f}")
+assert torch.allclose(by["plain"].dx0, by["unique_map"].dx0, rtol=0, atol=1e-13)
+assert solved < 50 * 20
+
+found = sdesens.compare_modes(Reverting(lambda a: unique_map(level, a)), start[:40], ts, **settings)
+print("modes agree:", found.agree, f"(largest difference {found.worst.difference:.0e})")
+assert found.agree
+
+D = torch.zeros(B)
+for t in ts[:-1]:
+    r = find_root(contracts[:20] + torch.sin(2 * math.pi * t)).repeat(B // 20)
+    D = D + 2 * (1 / (3 * r**2 + 1) - D) * 0.05
+assert torch.allclose(by["unique_map"].dx0[-1, :, 0, 1], D, rtol=1e-11)
+
+# %% [markdown]
+# Each path has its own derivative, as it should, and a recursion by hand gives the same.
+# `LocalVolatility` of `sdesens.models` reads its surface in this way, from a SciPy spline, at the
+# distinct points.
+#
+# **What to keep.** Equal entries share $f'$, not gradients. Cotangents of ones give a gradient for
+# each sample if, and only if, samples are apart; if they are not, say what is held. A common
+# denominator couples all parameters. A rule is written in torch, on the inputs and outputs that it
+# is given, and checked to second order before it is used.
