@@ -238,9 +238,8 @@ assert torch.count_nonzero(full) == torch.count_nonzero(own)
 # a cotangent of ones asks for all of them in one pass: row $i$ of the gradient of $\sum_j y_j$ has
 # one term. That is `per_sample_grad`; it calls `fn` once. What $N^2$ costs:
 
+
 # %%
-
-
 def by_identity(net, rows):
     eye = torch.eye(len(rows))[:, :, None]
     (full,) = torch.autograd.grad(net(rows), rows, eye, is_grads_batched=True)
@@ -285,9 +284,9 @@ refused(per_sample_grad, lambda rows: net(rows).square().mean(), rows)
 # %% [markdown]
 # ## Samples that see each other
 #
-# The argument with the ones needs samples that are apart. Batch normalisation in training mode is
-# not such a case: $y_i = (x_i - \bar x)/s$ with mean and deviation of the batch. The outputs then
-# have mean zero whatever $x$ is, so the gradient of their sum is zero, in every row. No error.
+# The argument with the ones needs samples that are apart. Batch normalisation in training mode
+# couples them: $y_i = (x_i - \bar x)/s$ with mean and deviation of the batch. The outputs have mean
+# zero whatever $x$ is, so the gradient of their sum is zero, in every row, without an error.
 
 # %%
 norm = nn.BatchNorm1d(1, affine=False)
@@ -353,7 +352,7 @@ print("                       penalty    derivative in a weight")
 for name, fn in (("gradient of the sum", critic), ("isolate_samples", isolate_samples(critic))):
     value = penalty(fn)
     (slope,) = torch.autograd.grad(value, weight)
-    print(f"{name:20} {value.item():9.4f} {slope[0, 0].item():18.6f}")
+    print(f"{name:20} {value.item():9.4f} {round(slope[0, 0].item(), 6) + 0.0:18.6f}")
 print(f"{'by definition':20} {by_definition():9.4f} {difference:18.6f}")
 assert torch.allclose(value, by_definition(), rtol=1e-12)
 assert abs(slope[0, 0].item() - difference) < 1e-7
