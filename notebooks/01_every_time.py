@@ -21,7 +21,7 @@
 # %matplotlib inline
 import os
 import textwrap
-import time
+import timeit
 
 import matplotlib as mpl
 import torch
@@ -380,12 +380,7 @@ assert not found.agree
 
 # %%
 def seconds(function, repeats=3):
-    taken = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        function()
-        taken.append(time.perf_counter() - begin)
-    return min(taken)
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 lengths = (25, 50, 100) if QUICK else (25, 50, 100, 200, 400)

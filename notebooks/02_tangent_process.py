@@ -388,15 +388,10 @@ def strong_errors(sde, x0, schemes):
                 warnings.simplefilter("ignore", sdesens.AccuracyWarning)
                 bm = noise.coarsen(finest // n)
                 sens = sdesens.sensitivities(sde, x0, ts, dt=1 / n, bm=bm, **options)
-            of_x.append(mean_of((sens.x[-1] - true.x[-1]).norm(dim=-1)))
-            of_j.append(mean_of((sens.dx0[-1] - true.dx0[-1]).flatten(1).norm(dim=-1)))
+            of_x.append(Estimate.of((sens.x[-1] - true.x[-1]).norm(dim=-1)))
+            of_j.append(Estimate.of((sens.dx0[-1] - true.dx0[-1]).flatten(1).norm(dim=-1)))
         out |= {f"$X$, {name}": of_x, f"$J$, {name}": of_j}
     return out
-
-
-def mean_of(sample):
-    """The mean of independent numbers, with its standard error."""
-    return Estimate(sample.mean().item(), (sample.std() / len(sample) ** 0.5).item())
 
 
 euler = {"method": "euler"}
@@ -467,7 +462,9 @@ early = torch.linspace(0, 5, 251)
 merging = sdesens.sensitivities(Wells(), torch.linspace(-2, 2, 8)[None], early, seed=5, **kept)
 single = sdesens.sensitivities(Wells(), torch.zeros(B, 1), times, seed=0, **kept)
 log_J = single.dx0[:, :, 0, 0].log()
-rate = mean_of((log_J[-1] - log_J[20]) / (times[-1] - times[20]))  # from t = 2: stationary by then
+rate = Estimate.of(
+    (log_J[-1] - log_J[20]) / (times[-1] - times[20])
+)  # from t = 2: stationary by then
 print(f"Lyapunov exponent by quadrature      {exponent:.4f}, by parts {by_parts:.4f}")
 print(f"mean of log J / t over {B:4} paths    {rate.value:.4f} ± {rate.stderr:.4f}")
 print(f"largest J at t = {horizon}: {single.dx0[-1].max().item():.1e}")
@@ -495,7 +492,7 @@ years = torch.linspace(0, 20, 201)
 B = 500 if QUICK else 10_000
 gbm = sdesens.sensitivities(wild, torch.ones(B, 1), years, method="euler", dt=0.01, seed=3)
 J = gbm.dx0[-1, :, 0, 0].sort(descending=True).values
-mean = mean_of(J)
+mean = Estimate.of(J)
 print(f"E[J_20] = e = {torch.e:.3f}; mean of {B} paths {mean.value:.2f} ± {mean.stderr:.2f}")
 print(f"median {J.median().item():.3f}, exp(-1.5) = {torch.exp(torch.tensor(-1.5)).item():.3f}")
 print(f"of the mean, the largest 1% of the paths carry {J[: B // 100].sum() / J.sum():.0%}")

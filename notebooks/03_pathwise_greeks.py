@@ -59,15 +59,10 @@ discount = torch.exp(torch.tensor(-r * T))
 in_the_money = (S > K).double()
 
 
-def mean_of(sample):
-    """The mean of independent numbers, with its standard error."""
-    return Estimate(sample.mean().item(), (sample.std() / len(sample) ** 0.5).item())
-
-
 by_hand = {
-    "price": mean_of(discount * (S - K).clamp(min=0)),
-    "spot": mean_of(discount * in_the_money * S / S0),
-    "sigma": mean_of(discount * in_the_money * S * (W - sigma * T)),
+    "price": Estimate.of(discount * (S - K).clamp(min=0)),
+    "spot": Estimate.of(discount * in_the_money * S / S0),
+    "sigma": Estimate.of(discount * in_the_money * S * (W - sigma * T)),
 }
 
 
@@ -351,7 +346,7 @@ euler = sdesens.sensitivities(
 spot_end, tangent = euler.x[-1, :, 0], euler.dx0[-1, :, 0, 1]
 derivative = torch.exp(torch.tensor(-0.025)) * (spot_end > K) * tangent
 squares = derivative.square().sort(descending=True).values
-print(f"d/dv0 of {B} Euler paths: {show(mean_of(derivative), 1)}")
+print(f"d/dv0 of {B} Euler paths: {show(Estimate.of(derivative), 1)}")
 print(f"largest single path: {derivative.abs().max():.0f}")
 print(
     f"the {B // 1000} largest of {B} paths hold {squares[: B // 1000].sum() / squares.sum():.1%}",
@@ -439,8 +434,8 @@ v0 = torch.full((B,), 0.0175)
 with torch.no_grad():
     spot_end, tangent = torch.func.jvp(spot_by_qe, (v0,), (torch.ones(B),))
 by_qe = torch.exp(torch.tensor(-0.025)) * (spot_end > K) * tangent
-print(f"d/dv0 of {B} quadratic-exponential paths: {show(mean_of(by_qe), 1)}")
-assert abs(mean_of(by_qe).value - 53.0) < 4 * mean_of(by_qe).stderr
+print(f"d/dv0 of {B} quadratic-exponential paths: {show(Estimate.of(by_qe), 1)}")
+assert abs(Estimate.of(by_qe).value - 53.0) < 4 * Estimate.of(by_qe).stderr
 
 x = torch.logspace(1, 5, 80)
 figure = Figure(figsize=(7.2, 3.2))

@@ -55,11 +55,6 @@ def spot(S0, sigma=sigma, r=r):
     return torch.exp(log_S0 + (r - sigma**2 / 2) * T + sigma * math.sqrt(T) * Z)
 
 
-def mean_of(sample):
-    """The mean of independent numbers, with its standard error."""
-    return Estimate(sample.mean().item(), (sample.std() / len(sample) ** 0.5).item())
-
-
 def show(found, digits=4):
     return f"{found.value:.{digits}f} ± {found.stderr:.{digits}f}"
 
@@ -133,7 +128,7 @@ assert abs(twice.item()) < 1e-12
 print("bump      delta of the digital")
 for h in (10.0, 1.0, 0.1, 0.01):
     up, down = ((spot(S0 + sign * h) > 110).double() for sign in (1, -1))
-    found = mean_of(discount * (up - down) / (2 * h))
+    found = Estimate.of(discount * (up - down) / (2 * h))
     print(f"{h:5}     {show(found, 5)}   exact {delta:.5f}")
 
 # %% [markdown]
@@ -150,16 +145,16 @@ for h in (10.0, 1.0, 0.1, 0.01):
 # %%
 weight = Z / (S0 * sigma * math.sqrt(T))
 end = spot(S0)
-by_weight = mean_of(discount * (end > 110) * weight)
+by_weight = Estimate.of(discount * (end > 110) * weight)
 print(f"digital: delta {show(by_weight, 5)}, exact {delta:.5f}")
 agree(by_weight, delta)
 
 end0 = spot(S0, r=0.0)
-jump_and_slope = mean_of(end0 * (end0 > 90) * weight)
+jump_and_slope = Estimate.of(end0 * (end0 > 90) * weight)
 print(f"S 1{{S>90}}: delta {show(jump_and_slope)}, exact {inside + boundary:.4f}")
 agree(jump_and_slope, inside + boundary)
 
-mixed = mean_of(discount * (end > K) * end / S0 * (weight - 1 / S0))
+mixed = Estimate.of(discount * (end > K) * end / S0 * (weight - 1 / S0))
 print(f"call: gamma {show(mixed, 6)}, exact {known['spot', 'spot']:.6f}")
 agree(mixed, known["spot", "spot"])
 
@@ -222,7 +217,7 @@ for steps in (10, 40):
     chance = torch.special.ndtr((mean - level) / spread)
     (of_last,) = torch.autograd.grad(chance.sum(), before)
 
-    three = [mean_of(over * bismut), mean_of(over * ratio), mean_of(of_last * J[-2])]
+    three = [Estimate.of(over * bismut), Estimate.of(over * ratio), Estimate.of(of_last * J[-2])]
     print(f"{steps:5}", *(f"{show(found):>23}" for found in three))
     for found in three[:2]:
         gap = abs(found.value - three[2].value)
@@ -263,7 +258,7 @@ def knocked_out(S0):
 
 start = torch.tensor(S0, requires_grad=True)
 (wrong,) = torch.autograd.grad(knocked_out(start).mean(), start)
-by_bump = mean_of((knocked_out(S0 + 1) - knocked_out(S0 - 1)) / 2)
+by_bump = Estimate.of((knocked_out(S0 + 1) - knocked_out(S0 - 1)) / 2)
 
 barrier = Barrier(strike=K, barrier=90.0, maturity=T, kind="down-and-out", dates=12)
 both = ("spot", "sigma")

@@ -26,6 +26,7 @@ import math
 import os
 import textwrap
 import time
+import timeit
 
 import matplotlib as mpl
 import numpy as np
@@ -70,12 +71,7 @@ def refused(call, *args, **options):
 
 
 def seconds(function, repeats=3):
-    taken = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        function()
-        taken.append(time.perf_counter() - begin)
-    return min(taken)
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 # %% [markdown]

@@ -29,6 +29,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import timeit
 import warnings
 from pathlib import Path
 
@@ -88,12 +89,7 @@ print(f"fuse, once: {time.perf_counter() - begin:.1f} s")
 
 def seconds(run, repeats=3):
     """The best time of several."""
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return min(times)
+    return min(timeit.repeat(run, number=1, repeat=repeats))
 
 
 def tangent(engine="torchsde"):

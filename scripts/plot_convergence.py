@@ -104,12 +104,6 @@ def solved(
     }
 
 
-def mean(samples: Tensor, scale: Tensor) -> Estimate:
-    """The mean in units of ``scale``, with its standard error."""
-    value, error = samples.mean() / scale, samples.std() / len(samples) ** 0.5 / scale
-    return Estimate(value.item(), error.abs().item())
-
-
 def strong(ends: Ends, steps: Sequence[int], letter: str) -> Series:
     """``E |X^n - X|`` over ``E |X|``, the reference in place of X; of the derivative too."""
     out: dict[str, list[Estimate]] = {}
@@ -118,7 +112,8 @@ def strong(ends: Ends, steps: Sequence[int], letter: str) -> Series:
         for name, pick in ((f"${letter}_T$", "x"), (f"$d{letter}_T/d{letter}_0$", "dx")):
             best = getattr(last, pick)
             out[f"{method}, {name}"] = [
-                mean((getattr(by_steps[n], pick) - best).abs(), best.abs().mean()) for n in steps
+                Estimate.of((getattr(by_steps[n], pick) - best).abs() / best.abs().mean())
+                for n in steps
             ]
     return out
 
@@ -129,7 +124,10 @@ def weak(ends: Ends, steps: Sequence[int], letter: str) -> Series:
     for method, by_steps in ends.items():
         last = list(by_steps[max(by_steps)].square())
         for k, name in enumerate((f"${letter}_T^2$", f"$d({letter}_T^2)/d{letter}_0$")):
-            found = [mean(list(by_steps[n].square())[k] - last[k], last[k].mean()) for n in steps]
+            found = [
+                Estimate.of((list(by_steps[n].square())[k] - last[k]) / last[k].mean())
+                for n in steps
+            ]
             out[f"{method}, {name}"] = [Estimate(abs(e.value), e.stderr) for e in found]
     return out
 

@@ -57,6 +57,7 @@ def problem_of(
 
 
 def check_maturity(maturity: Any) -> float:
+    """The end of the paths, a positive number."""
     value = float(maturity)
     if not (value > 0 and value < float("inf")):
         raise ValueError(f"maturity must be positive and finite, got {maturity}.")
@@ -67,7 +68,8 @@ def _check_x0(x0: Tensor | Sequence[float], dtype: torch.dtype) -> Tensor:
     x0 = torch.as_tensor(x0, dtype=dtype) if not isinstance(x0, Tensor) else x0.detach().to(dtype)
     if x0.dim() != 1:
         raise ValueError(
-            f"x0 must have shape (d,), one start for all paths, got {tuple(x0.shape)}."
+            f"x0 must have shape (d,), one start for all paths, got {tuple(x0.shape)}. A "
+            f"single number is [x]."
         )
     return x0.cpu()[None]
 

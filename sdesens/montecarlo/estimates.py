@@ -8,6 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sdesens._checks import check_choice
 from sdesens.fused.kernel import Moments
@@ -21,6 +22,28 @@ class Estimate:
 
     value: Any  # float or Tensor, by what was asked for
     stderr: Any
+
+    @classmethod
+    def of(cls, samples: Tensor) -> Estimate:
+        """The mean of independent numbers, with its standard error.
+
+        Args:
+            samples: ``(n,)``, at least 2.
+
+        Raises:
+            ValueError: if they are not of this shape, or too few.
+
+        Example:
+            >>> import torch
+            >>> from sdesens.montecarlo import Estimate
+            >>> Estimate.of(torch.tensor([0.0, 0.0, 0.0, 8.0]))
+            Estimate(value=2.0, stderr=2.0)
+        """
+        if samples.dim() != 1 or len(samples) < 2:
+            raise ValueError(
+                f"samples must have shape (n,), n at least 2, got {tuple(samples.shape)}."
+            )
+        return cls(samples.mean().item(), (samples.std() / len(samples) ** 0.5).item())
 
     def interval(self, level: float = 0.95) -> tuple[Any, Any]:
         """The confidence interval, by the normal law; of tensors for each entry.

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdesens.fused.kernel import moments_of
+from sdesens.montecarlo import Estimate
 from sdesens.montecarlo.moments import merge_all, standard_error
 
 
@@ -30,3 +31,16 @@ def test_the_standard_error_is_that_of_a_mean():
 def test_nothing_cannot_be_merged():
     with pytest.raises(ValueError, match="nothing to merge"):
         merge_all([])
+
+
+def test_an_estimate_of_samples_is_their_mean_with_its_standard_error():
+    samples = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = Estimate.of(samples)
+    assert found.value == pytest.approx(np.mean(samples.numpy()), rel=1e-12)
+    assert found.stderr == pytest.approx(samples.numpy().std(ddof=1) / np.sqrt(1000), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_an_estimate_of_samples_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match=r"samples must have shape \(n,\), n at least 2, got \("):
+        Estimate.of(torch.zeros(shape))
