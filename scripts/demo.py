@@ -1,8 +1,9 @@
-"""The question sdesens started from, answered three ways, with a table and a picture.
+"""The question sdesens started from, answered three ways, and a greek that autodiff gets wrong.
 
 An Ornstein-Uhlenbeck process ``dX = -X dt + dW`` on 100 times by Euler: what is ``dX_t/dx0`` at
 every one of them? ``torch.autograd.grad`` with ones as grad_outputs returns one number, summed over
-the times; a loop over the times is right and slow.
+the times; a loop over the times is right and slow. Then the delta of a digital option, which is 0
+by the derivative of its payoff, and is not 0.
 
     python scripts/demo.py [--out out]
 """
@@ -11,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import torch
 import torchsde
 from matplotlib.axes import Axes
@@ -23,47 +23,71 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import sdesens
-from sdesens.models import OrnsteinUhlenbeck
+from sdesens import Sensitivities, montecarlo, plots
+from sdesens.models import BlackScholes, OrnsteinUhlenbeck
+from sdesens.montecarlo import Estimate
+from sdesens.pricing import Digital, closed_form_greeks
 
 TIMES = 100
+DT = 1 / (TIMES - 1)
 MODES = ("vjp", "jvp", "tangent")
-# Okabe and Ito's palette: told apart by colour-blind readers, and by lightness in grey.
-COLOURS = {"vjp": "#0072B2", "jvp": "#E69F00", "tangent": "#009E73"}
+SPOTS = tuple(float(spot) for spot in range(60, 145, 5))
+DIGITAL = Digital(strike=100.0, maturity=1.0)  # pays 1 if the spot ends above the strike
 
 
 def main() -> None:
-    """Run the three modes and the loop, print the table, draw the picture."""
+    """Run the three modes and the loop, the digital; print two tables, draw the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the picture")
     out = parser.parse_args().out
     torch.set_num_threads(1)
 
-    model = OrnsteinUhlenbeck(kappa=1.0, mean=0.0, sigma=1.0)
-    x0 = torch.zeros(1, 1, dtype=torch.float64)
+    ou = OrnsteinUhlenbeck(kappa=1.0, mean=0.0, sigma=1.0)
     ts = torch.linspace(0, 1, TIMES, dtype=torch.float64)
-    dt = 1 / (TIMES - 1)
+    curves, seconds = fastest(ways(ou, ts))
+    print(table(curves, seconds, ts))
+
+    black_scholes = BlackScholes(rate=0.05, sigma=0.2)
+    known, estimated, derived = digital_deltas(black_scholes)
+    at = SPOTS.index(100.0)
+    print("\ndelta of a digital option at the money, Black-Scholes, one year")
+    for name, number in (
+        ("closed form", f"{known[at]:.6f}"),
+        ("sdesens.greeks", f"{estimated[at].value:.6f} +- {estimated[at].stderr:.6f}"),
+        ("derivative of the payoff", f"{derived[at].value:.6f} +- {derived[at].stderr:.6f}"),
+    ):
+        print(f"{name:26}{number}")
+
+    start = torch.zeros(4000, 1, dtype=torch.float64)
+    many = sdesens.sensitivities(ou, start, ts, mode="vjp", method="euler", dt=DT, seed=0)
+    out.mkdir(parents=True, exist_ok=True)
+    with plots.style():
+        figure = Figure(figsize=(9.6, 2.9))
+        draw(figure, many, {mode: curves[mode] for mode in MODES}, known, estimated, derived)
+        figure.savefig(out / "demo.png", dpi=200)
+    print(f"\npicture: {out / 'demo.png'}")
+
+
+def ways(model: OrnsteinUhlenbeck, ts: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """``dX_t/dx0`` of one path, ``(T,)``, by a loop over the times and by every mode."""
+    x0 = torch.zeros(1, 1, dtype=torch.float64)
     bm = sdesens.BrownianPath(0, 1, (1, 1), TIMES - 1, seed=0, dtype=torch.float64)
 
     def run(mode: str) -> Callable[[], Tensor]:
         def derivative() -> Tensor:
-            result = sdesens.sensitivities(model, x0, ts, mode=mode, method="euler", dt=dt, bm=bm)
+            result = sdesens.sensitivities(model, x0, ts, mode=mode, method="euler", dt=DT, bm=bm)
             return result.dx0[:, 0, 0, 0]
 
         return derivative
 
     def loop() -> Tensor:
         start = x0.clone().requires_grad_()
-        path = torchsde.sdeint(model, start, ts, bm=bm, method="euler", dt=dt)
+        path = torchsde.sdeint(model, start, ts, bm=bm, method="euler", dt=DT)
         assert isinstance(path, Tensor)
         grads = [torch.autograd.grad(x.sum(), start, retain_graph=True)[0] for x in path]
         return torch.stack(grads)[:, 0, 0]
 
-    curves, seconds = fastest({"loop over time": loop} | {mode: run(mode) for mode in MODES})
-    print(table(curves, seconds, ts, dt))
-    picture = draw(model, {mode: curves[mode] for mode in MODES}, ts, dt)
-    out.mkdir(parents=True, exist_ok=True)
-    picture.savefig(out / "ou_sensitivities.png", dpi=200)
-    print(f"\npicture: {out / 'ou_sensitivities.png'}")
+    return {"loop over time": loop} | {mode: run(mode) for mode in MODES}
 
 
 def fastest(
@@ -80,9 +104,9 @@ def fastest(
     return results, seconds
 
 
-def table(curves: dict[str, Tensor], seconds: dict[str, float], ts: Tensor, dt: float) -> str:
+def table(curves: dict[str, Tensor], seconds: dict[str, float], ts: Tensor) -> str:
     """Error against the exact derivative of the Euler scheme and of the SDE, time, speed-up."""
-    scheme = (1 - dt) ** torch.arange(TIMES, dtype=torch.float64)
+    scheme = (1 - DT) ** torch.arange(TIMES, dtype=torch.float64)
     lines = [
         f"dX_t/dx0 of dX = -X dt + dW, {TIMES} times, Euler, dt = 1/{TIMES - 1}, one thread",
         f"{'':16}{'max error against':>36}",
@@ -98,65 +122,58 @@ def table(curves: dict[str, Tensor], seconds: dict[str, float], ts: Tensor, dt: 
     return "\n".join(lines)
 
 
+def digital_deltas(
+    model: BlackScholes,
+) -> tuple[list[float], list[Estimate], list[Estimate]]:
+    """Deltas at every spot: in closed form, by ``greeks``, and by the payoff's own derivative."""
+
+    def payoff(end: Any) -> Tensor:
+        return torch.exp(-model.rate * end.time) * (end.spot > DIGITAL.strike)
+
+    known, estimated, derived = [], [], []
+    for k, spot in enumerate(SPOTS):
+        known.append(closed_form_greeks(model, DIGITAL, [spot], wrt="spot")["spot",])
+        how = {"wrt": "spot", "paths": 20_000, "steps": 1, "seed": k}
+        estimated.append(sdesens.greeks(model, DIGITAL, [spot], **how)["spot"])
+        derived.append(montecarlo.run(model, [spot], payoff, maturity=1.0, **how)["value", "spot"])
+    return known, estimated, derived
+
+
 def draw(
-    model: OrnsteinUhlenbeck, curves: dict[str, Tensor], ts: Tensor, dt: float, paths: int = 4000
-) -> Figure:
-    """Paths with a quantile fan above, the derivative by three modes on the exact curve below."""
-    x0 = torch.zeros(paths, 1, dtype=torch.float64)
-    x = sdesens.sensitivities(model, x0, ts, mode="vjp", method="euler", dt=dt, seed=0).x[..., 0]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 5.6), layout="constrained")
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1.15, 1))
-        _fan(above, ts, x)
-        _derivatives(below, ts, curves)
-    return figure
+    figure: Figure,
+    many: Sensitivities,
+    curves: dict[str, Tensor],
+    known: Sequence[float],
+    estimated: Sequence[Estimate],
+    derived: Sequence[Estimate],
+) -> None:
+    """Paths; the derivative by three modes on the exact curve; the digital's delta."""
+    paths, derivative, delta = figure.subplots(1, 3)
+    plots.path_fan(many, legend=False, ax=paths)
+    paths.set_ylim(-1.6, 2.4)
+    paths.legend(loc="upper left", ncols=2, columnspacing=1.2, handlelength=1.8)
+    paths.set_title("(a)  $dX = -X\\,dt + dW$, Euler steps")
+    modes_on_the_exact_curve(derivative, many.ts, curves)
+    derivative.set_title("(b)  pathwise derivative, three modes")
+    plots.greek_profile(
+        SPOTS, estimated, closed_form=known, label="sdesens.greeks", ylabel="delta", ax=delta
+    )
+    plots.greek_profile(SPOTS, derived, label="payoff's derivative", ylabel="delta", ax=delta)
+    delta.set_ylim(-0.001, 0.032)
+    delta.legend(loc="upper right")
+    delta.set_title("(c)  delta of a digital option")
 
 
-STYLE: Any = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-}
-
-
-def _fan(ax: Axes, ts: Tensor, x: Tensor) -> None:
-    """Quantile bands of ``x (T, B)``, a few paths and the mean."""
-    levels = (0.05, 0.25, 0.75, 0.95)
-    q05, q25, q75, q95 = x.quantile(torch.tensor(levels, dtype=x.dtype), dim=1)
-    ax.fill_between(ts, q05, q95, color="#0072B2", alpha=0.15, lw=0, label="5–95 %")
-    ax.fill_between(ts, q25, q75, color="#0072B2", alpha=0.30, lw=0, label="25–75 %")
-    for k in range(6):
-        ax.plot(ts, x[:, k], color="0.35", lw=0.6, label="paths" if k == 0 else None)
-    ax.plot(ts, x.mean(1), color="#0072B2", lw=1.5, label="mean")
-    ax.set_ylabel("$X_t$")
-    ax.set_title(f"(a)  $dX = -X\\,dt + dW$, Euler, {x.shape[1]} paths from $x_0 = 0$")
-    ax.legend(loc="upper left", ncols=4, columnspacing=1.0, handlelength=1.4)
-    ax.set_ylim(-2.0, 2.3)
-
-
-def _derivatives(ax: Axes, ts: Tensor, curves: dict[str, Tensor]) -> None:
-    """The modes as interleaved markers on the exact curve."""
-    ax.plot(ts, torch.exp(-ts), color="black", lw=1.0, label="exact, $e^{-t}$", zorder=1)
-    markers = {"vjp": "o", "jvp": "s", "tangent": "^"}
+def modes_on_the_exact_curve(ax: Axes, ts: Tensor, curves: dict[str, Tensor]) -> None:
+    """Markers that take turns, as the modes lie on each other."""
+    ax.plot(ts, torch.exp(-ts), color="black", lw=1.0, ls="-", label="exact, $e^{-t}$", zorder=1)
+    markers = ("o", "s", "^")
     for k, (mode, curve) in enumerate(curves.items()):
         every = slice(3 * k, None, 9)
-        ax.plot(
-            ts[every],
-            curve[every],
-            markers[mode],
-            ms=5,
-            color=COLOURS[mode],
-            mec="white",
-            mew=0.5,
-            clip_on=False,
-            label=mode,
-        )
+        look = {"color": plots.PALETTE[k], "mec": "white", "mew": 0.5, "clip_on": False}
+        ax.plot(ts[every], curve[every], markers[k], ms=5, label=mode, **look)
     ax.set_xlabel("time $t$")
     ax.set_ylabel("$dX_t / dx_0$")
-    ax.set_title("(b)  pathwise derivative by three modes")
     ax.set_xlim(0, 1)
     ax.legend(loc="upper right")
 
