@@ -45,6 +45,7 @@ class Choice:
     """A model by name.
 
     Attributes:
+        title: what it is called in print.
         make: makes it.
         start: the state at time 0.
         components: what the state is made of.
@@ -57,6 +58,7 @@ class Choice:
         compiled: whether the fused engine can compile it, without which many paths take too long.
     """
 
+    title: str
     make: Callable[[], SDE]
     start: tuple[float, ...]
     components: tuple[Component, ...]
@@ -81,11 +83,15 @@ class Choice:
         """The first entry of an input of several, None of a single number."""
         return (0,) * len(shape) if math.prod(shape) > 1 else None
 
+    def letters(self, wrt: str) -> list[str]:
+        """An input in the model's letters; of the start there is one for each component."""
+        if wrt == "x0":
+            return [f"{component.letter}_0" for component in self.components]
+        return [self.parameters[wrt]]
+
     def derivative(self, wrt: str) -> str:
         """``dX_t/dx0`` of the first component in itself, or ``dX_t/dθ``, in the model's letters."""
-        letter = self.components[0].letter
-        below = f"{letter}_0" if wrt == "x0" else self.parameters[wrt]
-        return f"$d{letter}_t / d{below}$"
+        return f"$d{self.components[0].letter}_t / d{self.letters(wrt)[0]}$"
 
 
 SPOT = Component("S", "spot", "EUR")
@@ -100,53 +106,64 @@ def _local_volatility() -> SDE:
 
 CHOICES: dict[str, Choice] = {
     "ou": Choice(
+        "Ornstein–Uhlenbeck",
         lambda: OrnsteinUhlenbeck(1.0, 0.5, 0.3), (1.5,), (Component("X"),),
         {"kappa": r"\kappa", "mean": r"\mu", "sigma": r"\sigma"}, horizon=4.0, years=False,
     ),
     "gbm": Choice(
+        "geometric Brownian motion",
         lambda: GeometricBrownianMotion(0.05, 0.2), (100.0,), (Component("X"),),
         {"mu": r"\mu", "sigma": r"\sigma"}, years=False,
     ),
     "black-scholes": Choice(
+        "Black–Scholes",
         lambda: BlackScholes(0.05, 0.2), (100.0,), (SPOT,),
         {"sigma": r"\sigma", "rate": "r"}, asset="spot", vega=("sigma", r"\sigma"),
     ),
     "heston": Choice(
+        "Heston",
         lambda: Heston(0.03, 1.5, 0.04, 0.3, -0.7), (100.0, 0.04),
         (SPOT, Component("v", "variance", "1/year")),
         {"xi": r"\xi", "kappa": r"\kappa", "theta": r"\theta", "rho": r"\rho", "rate": "r"},
         asset="spot", vega=("variance", "v_0"),
     ),
     "cir": Choice(
+        "CIR",
         lambda: CIR(1.5, 0.04, 0.2), (0.05,), (RATE,),
         {"xi": r"\xi", "kappa": r"\kappa", "theta": r"\theta"}, horizon=2.0,
     ),
     "vasicek": Choice(
+        "Vasicek",
         lambda: Vasicek(0.5, 0.03, 0.01), (0.02,), (RATE,),
         {"kappa": r"\kappa", "mean": r"\mu", "sigma": r"\sigma"}, horizon=4.0,
     ),
     "sabr": Choice(
+        "SABR",
         lambda: SABR(0.9, 0.4, -0.3), (1.0, 0.2),
         (Component("F", "forward", "EUR"), Component(r"\alpha", "volatility")),
         {"nu": r"\nu", "beta": r"\beta", "rho": r"\rho"},
         asset="forward", vega=("volatility", r"\alpha_0"),
     ),
     "cev": Choice(
+        "CEV",
         lambda: CEV(0.05, 2.0, 0.5), (100.0,), (SPOT,),
         {"sigma": r"\sigma", "beta": r"\beta", "rate": "r"}, asset="spot",
         vega=("sigma", r"\sigma"),
     ),
     "merton": Choice(
+        "Merton",
         lambda: MertonJumpDiffusion(0.05, 0.2, 0.75, -0.1, 0.15), (100.0, 1.0),
         (SPOT, Component("L", "likelihood")),
         {"sigma": r"\sigma", "intensity": r"\lambda", "rate": "r"}, asset="spot",
         vega=("sigma", r"\sigma"), solved=False,
     ),
     "local-volatility": Choice(
+        "local volatility",
         _local_volatility, (100.0,), (SPOT,),
         {"shift": r"\sigma", "rate": "r"}, compiled=False,
     ),
     "neural": Choice(
+        "neural SDE",
         lambda: NeuralSDE(1, 4, seed=2), (0.3,), (Component("X"),),
         {"noise_scale": "s", "outer_bias": "c", "inner": "U", "outer": "V"}, years=False,
     ),

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ends = solved(model, choice, tuple(dict.fromkeys(methods)), steps, batches, arguments.seed)
     except ValueError as error:  # a solver that is not for this noise
         command.error(f"argument --methods: {error}")
-    title = f"{arguments.model}, $T = {choice.horizon:g}$, {batches * BATCH} paths"
+    title = f"{choice.title}, $T = {choice.horizon:g}$, {batches * BATCH} paths"
     save(draw(ends, choice, steps, title), arguments.out)
 
 

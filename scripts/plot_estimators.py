@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, reports in found.items():
         refused = [estimator for estimator, report in reports.items() if report is None]
         say(f"{name}: not right for it are {', '.join(refused)}")
-    title = f"{arguments.model}, {arguments.paths} paths of {arguments.steps} steps"
+    title = f"{choice.title}, {arguments.paths} paths of {arguments.steps} steps"
     save(draw(found, choice, title, arguments.greeks), arguments.out)
 
 

@@ -48,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     profile = simulated(model, payoff, choice, spots, paths, steps, arguments.seed)
     known = in_closed_form(model, payoff, choice, between(spots))
     if known is None:
-        say(f"{arguments.model} has no closed form for this {arguments.payoff}")
+        say(f"{choice.title} has no closed form for this {arguments.payoff}")
     contract = f"{arguments.payoff} of strike {strike:g} and one year"
-    title = f"{arguments.model}, {contract}, {paths} paths a spot"
+    title = f"{choice.title}, {contract}, {paths} paths a spot"
     save(draw(profile, known, choice, spots, title), arguments.out)
 
 

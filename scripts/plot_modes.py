@@ -61,7 +61,8 @@ def draw(results: dict[str, Sensitivities], choice: Choice, shown: str) -> Figur
         plots.modes(
             results, wrt=shown, entry=entry, ylabel=choice.derivative(shown), xlabel=time, ax=right
         )
-        letter_panels(figure, ("derivative in the start", f"derivative in {shown}"))
+        inputs = (choice.letters(wrt)[0] for wrt in ("x0", shown))
+        letter_panels(figure, [f"{choice.title}, derivative in ${letter}$" for letter in inputs])
     return figure
 
 

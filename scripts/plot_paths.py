@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from _command import Command, letter_panels, save
 from _models import SOLVED, Choice
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import sdesens
@@ -64,17 +65,28 @@ def draw(sens: Sensitivities, choice: Choice, model: SDE, shown: str) -> Figure:
             legend=False,
             ax=parameter,
         )
-        plots.sensitivity_heatmap(sens, model, xlabel=choice.time, unit=first.unit, ax=chart)
-        letter_panels(
-            figure,
-            (
-                "paths",
-                "derivative in the start",
-                f"derivative in {shown}",
-                "each input $p$ times derivative",
-            ),
+        plots.sensitivity_heatmap(sens, model, xlabel=choice.time, ax=chart)
+        in_letters(chart, choice)
+        titles = (
+            f"{choice.title}, paths",
+            f"derivative in ${choice.letters('x0')[0]}$",
+            f"derivative in ${choice.letters(shown)[0]}$",
+            "each input $p$ times derivative",
         )
+        letter_panels(figure, titles)
     return figure
+
+
+def in_letters(chart: Axes, choice: Choice) -> None:
+    """The map in the model's letters: the state's, and its rows', unless there are many of one."""
+    first = choice.components[0]
+    unit = f" ({first.unit})" if first.unit else ""
+    bar = chart.collections[0].colorbar
+    if bar is not None:
+        bar.set_label(rf"rms of $p\, d{first.letter}_t / dp$" + unit)
+    letters = [letter for wrt in ("x0", *choice.parameters) for letter in choice.letters(wrt)]
+    if len(chart.get_yticks()) == len(letters):
+        chart.set_yticks(chart.get_yticks(), [f"${letter}$" for letter in letters])
 
 
 if __name__ == "__main__":
