@@ -8,23 +8,43 @@ from typing import Any
 import pytest
 import torch
 
+from sdesens.pricing import closed_form_greeks
+
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "readme"}
-    with chdir(tmp_path_factory.mktemp("readme")):
+    names["folder"] = tmp_path_factory.mktemp("readme")
+    with chdir(names["folder"]):
         for block in re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M):
             exec(block, names)
     return names
 
 
-def test_the_first_example_has_the_shapes_that_its_comments_say(shown):
+def test_the_first_example_has_the_shapes_and_the_numbers_that_are_shown(shown):
     sens = shown["sens"]
-    assert sens.x.shape == (101, 3, 1)
-    assert sens.dx0.shape == (101, 3, 1, 1)
-    assert sens.dparams["kappa"].shape == (101, 3, 1)
+    assert sens.x.shape == (101, 1, 2)
+    assert sens.dx0.shape == (101, 1, 2, 2)
+    assert sens.dparams["xi"].shape == (101, 1, 2)
+    table = re.search(r"^```\n(Call\(.*?)^```", README, flags=re.S | re.M)
+    assert table
+    assert str(shown["option"]) == table[1].rstrip()
+    known = closed_form_greeks(shown["heston"], shown["Call"](100.0, 1.0), [100.0, 0.04])
+    for name, value in known.items():
+        estimate = shown["option"].entries[name]
+        assert abs(estimate.value - value) < 4 * estimate.stderr, name
+
+
+def test_the_derivatives_of_a_torchsde_object_have_the_shapes_that_are_shown(shown):
+    assert shown["cir"].dx0.shape == (101, 3, 1, 1)
+    assert shown["cir"].dparams["kappa"].shape == (101, 3, 1)
+
+
+def test_the_figure_is_saved(shown):
+    assert (shown["folder"] / "tangents.pdf").read_bytes().startswith(b"%PDF-")
+    assert shown["ax"].get_ylabel() == "$dr_t / dr_0$"
 
 
 def test_the_fused_examples_have_their_shapes_and_errors(shown):
