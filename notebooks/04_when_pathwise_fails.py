@@ -295,12 +295,16 @@ of_call = by_estimators(call, ("mixed", *jumps), wrt="spot", order=2)
 
 figure = Figure(figsize=(6.4, 5.6))
 first, second, third = figure.subplots(3, 1, height_ratios=(3, 3, 2.4))
-rows = {"price": "price", "delta": "spot", "vega": "sigma"}
-plots.estimator_variances(of_digital, of=rows, per_path=True, ax=first)
-plots.estimator_variances(of_barrier, of=rows, per_path=True, ax=second)
-plots.estimator_variances(
-    of_call, of={"delta": "spot", "gamma": ("spot", "spot")}, per_path=True, ax=third
-)
+firsts = {"price": "price", "delta": "spot", "vega": "sigma"}
+seconds = {"delta": "spot", "gamma": ("spot", "spot")}
+every = ("mixed", "one-step-survival", *jumps)  # an estimator has the same mark in all panels
+for ax, reports, rows in (
+    (first, of_digital, firsts),
+    (second, of_barrier, firsts),
+    (third, of_call, seconds),
+):
+    marked = {name: reports.get(name) for name in every}
+    plots.estimator_variances(marked, of=rows, per_path=True, legend=ax is first, ax=ax)
 first.set_title("(a) digital, strike 110")
 second.set_title("(b) down-and-out call, monthly")
 third.set_title("(c) call")
