@@ -30,6 +30,7 @@ SIGNS = str.maketrans(
         "∘": r"\circ ",
         "→": r"\to ",
         "×": r"\times ",
+        "∂": r"\partial ",
         "∫": r"\int ",
         "∑": r"\sum ",
         "⊗": r"\otimes ",
