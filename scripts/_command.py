@@ -136,7 +136,8 @@ def letter_panels(figure: Figure, titles: Sequence[str]) -> None:
 
 
 def save(figure: Figure, out: Path) -> None:
-    """Write the picture, by its suffix, and say where it is."""
+    """Write the picture, by its suffix and without a date, and say where it is."""
+    date = {".svg": "Date", ".pdf": "CreationDate"}.get(out.suffix)
     with plots.style():
-        figure.savefig(out)
+        figure.savefig(out, metadata={date: None} if date else None)
     print(f"picture: {out}")

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,24 @@ def test_greeks_that_are_not_known_in_closed_form_are_drawn_alone(load):
     assert len(module.draw(profile, None, choice, spots, "CEV").axes) == 3
     known = dict.fromkeys(profile, [1.0] * len(module.between(spots)))
     assert len(module.draw(profile, known, choice, spots, "CEV").axes) == 6
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_same_picture_has_the_same_bytes(load, tmp_path, suffix):
+    one, two = tmp_path / f"one.{suffix}", tmp_path / f"two.{suffix}"
+    for out in (one, two):
+        load("plot_modes").main(["--quick", "--model", "ou", "--out", str(out)])
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_the_pictures_of_the_docs_are_those_of_the_commands_beside_them():
+    """One for each script; what it draws is compared where it was drawn, by eye."""
+    page = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    command = r"^python scripts/(\w+)\.py --model \S+ --out docs/(\S+)\n```\n\n!\[.*\]\((.*)\)$"
+    found = re.findall(command, page, flags=re.M)
+    assert [script for script, _, _ in found] == list(SCRIPTS)
+    assert all(out == picture == f"figures/{script}.svg" for script, out, picture in found)
+    assert {path.stem for path in (ROOT / "docs" / "figures").iterdir()} == set(SCRIPTS)
 
 
 def test_a_picture_goes_to_a_folder_that_is_made_for_it(load, tmp_path):
