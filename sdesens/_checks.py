@@ -29,6 +29,24 @@ def check_tensor(name: str, value: Any, shape: str | None = None, cure: str = ""
     return value
 
 
+def numbers(name: str, value: Any, dtype: torch.dtype = torch.float64) -> Tensor:
+    """``value``, a number or a nesting of them, as a tensor; what is none of these is refused."""
+    try:
+        return torch.as_tensor(value, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"{name} must be a number, numbers or a tensor, got {value!r} ({type(value).__name__})."
+        ) from None
+
+
+def check_float(name: str, value: Any) -> float:
+    """``value`` as a float; several numbers, or what is none, are refused."""
+    tensor = numbers(name, value)
+    if tensor.dim():
+        raise ValueError(f"{name} must be a number, got shape {tuple(tensor.shape)}.")
+    return float(tensor)
+
+
 def check_finite(name: str, value: Tensor) -> None:
     """Raise if an entry of ``value`` is NaN or infinite, naming the first."""
     bad = ~torch.isfinite(value.detach())

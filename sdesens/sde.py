@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sdesens._checks import check_choice, did_you_mean
+from sdesens._checks import check_choice, did_you_mean, numbers
 from sdesens.errors import UnsupportedError
 
 SDE_TYPES = ("ito", "stratonovich")
@@ -132,7 +132,7 @@ class SDE(nn.Module):
                     "its derivative by wrt=."
                 )
             return nn.Parameter(value.clone())
-        return nn.Parameter(torch.tensor(value, dtype=torch.float64))
+        return nn.Parameter(numbers("a model's parameter", value).clone())
 
     if TYPE_CHECKING:
         # To a type checker these are attributes, so that a model may name its own components.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens._checks import check_choice, check_count, check_finite
+from sdesens._checks import check_choice, check_count, check_finite, check_float, numbers
 from sdesens._parameters import known_parameters
 from sdesens.fused.system import Direction
 from sdesens.montecarlo.functionals import Functional
@@ -58,14 +58,14 @@ def problem_of(
 
 def check_maturity(maturity: Any) -> float:
     """The end of the paths, a positive number."""
-    value = float(maturity)
+    value = check_float("maturity", maturity)
     if not (value > 0 and value < float("inf")):
         raise ValueError(f"maturity must be positive and finite, got {maturity}.")
     return value
 
 
 def _check_x0(x0: Tensor | Sequence[float], dtype: torch.dtype) -> Tensor:
-    x0 = torch.as_tensor(x0, dtype=dtype) if not isinstance(x0, Tensor) else x0.detach().to(dtype)
+    x0 = numbers("x0", x0, dtype).detach()
     if x0.dim() != 1:
         raise ValueError(
             f"x0 must have shape (d,), one start for all paths, got {tuple(x0.shape)}. A "

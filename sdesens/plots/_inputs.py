@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdesens._checks import check_choice, check_finite, check_int
+from sdesens._checks import check_choice, check_finite, check_int, numbers
 from sdesens.montecarlo.estimates import Estimate
 from sdesens.pathwise.result import Sensitivities
 
@@ -26,12 +26,7 @@ def array(value: Tensor) -> Array:
 
 def vector(name: str, values: Any, length: int | None = None, like: str = "") -> Array:
     """``values`` as finite numbers ``(n,)``, as many as ``like`` has if a length is given."""
-    try:
-        tensor = torch.as_tensor(values, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"{name} must be a sequence of numbers, got {type(values).__name__}: {error}"
-        ) from error
+    tensor = numbers(name, values)
     if tensor.dim() != 1 or not len(tensor):
         raise ValueError(f"{name} must have shape (n,), n at least 1, got {tuple(tensor.shape)}.")
     if length is not None and len(tensor) != length:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sdesens._checks import check_choice, check_count
+from sdesens._checks import check_choice, check_count, numbers
 from sdesens.errors import UnsupportedError
 from sdesens.fused.system import Direction, Motion
 from sdesens.montecarlo.arguments import check_functionals, component_names, distinct, problem_of
@@ -281,7 +281,7 @@ def _with_likelihood(model: Any, x0: Tensor | Sequence[float]) -> Tensor | Seque
     """``x0`` with the start of the likelihood, which is no number of the user's."""
     if not getattr(model, "likelihood", None):
         return x0
-    start = x0 if isinstance(x0, Tensor) else torch.as_tensor(x0, dtype=torch.float64)
+    start = x0 if isinstance(x0, Tensor) else numbers("x0", x0)
     if start.shape == (model.dim - 1,):
         start = start if start.is_floating_point() else start.double()
         start = torch.cat([start, start.new_ones(1)])

@@ -69,7 +69,7 @@ def test_a_second_greek_on_the_axes_looks_different_and_has_one_entry_in_the_leg
     [
         ({"x": [90.0, 100.0]}, "the values of greek must have as many entries as x, 2, got 3"),
         ({"x": [90.0, 90.0, 100.0]}, r"x must increase, got x\[0\]=90 before x\[1\]=90"),
-        ({"x": "abc"}, "x must be a sequence of numbers, got str"),
+        ({"x": "abc"}, "x must be a number, numbers or a tensor, got 'abc'"),
         ({"x": [[90.0]]}, r"x must have shape \(n,\)"),
         ({"x": [90.0, float("nan"), 110.0]}, "x must be finite, got nan"),
         ({"greek": [0.4, 0.6, 0.8]}, "greek must hold an Estimate each, got float at index 0"),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sdesens._checks import check_choice
+from sdesens._checks import check_choice, check_float
 from sdesens.montecarlo.functionals import Functional
 from sdesens.pricing.laws import Law
 
@@ -59,7 +59,7 @@ class Payoff(nn.Module):
 
     def __init__(self, maturity: float, of: str | None = None) -> None:
         super().__init__()
-        self.maturity = float(maturity)
+        self.maturity = check_float("maturity", maturity)
         if not 0 < self.maturity < math.inf:
             raise ValueError(f"maturity must be positive and finite, got {maturity}.")
         self.of = of
@@ -100,13 +100,11 @@ class Payoff(nn.Module):
 
     def number(self, name: str, value: Any, *, positive: bool = False) -> nn.Parameter:
         """``value`` as a parameter, checked: a number of the contract that has a derivative."""
-        tensor = torch.as_tensor(value, dtype=torch.float64).detach().clone()
-        if tensor.dim():
-            raise ValueError(f"{name} must be a number, got shape {tuple(tensor.shape)}.")
-        if not bool(torch.isfinite(tensor)) or (positive and float(tensor) <= 0):
+        checked = check_float(name, value)
+        if not math.isfinite(checked) or (positive and checked <= 0):
             what = "positive and finite" if positive else "finite"
-            raise ValueError(f"{name} must be {what}, got {float(tensor)}.")
-        return nn.Parameter(tensor)
+            raise ValueError(f"{name} must be {what}, got {checked}.")
+        return nn.Parameter(torch.tensor(checked, dtype=torch.float64))
 
     def __repr__(self) -> str:
         own = self.named_parameters(recurse=False)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sdesens._checks import numbers
 from sdesens.pricing.payoffs.base import Payoff, check_option, positive_part, vanilla
 
 
@@ -55,7 +56,7 @@ class Basket(_OnSeveral):
         of: str | None = None,
     ) -> None:
         super().__init__(strike, maturity, option=option, of=of)
-        values = torch.as_tensor(weights, dtype=torch.float64).detach().clone()
+        values = numbers("weights", weights).detach().clone()
         if values.dim() != 1 or not bool(torch.isfinite(values).all()):
             raise ValueError(f"weights must be finite numbers, one an asset, got {weights!r}.")
         self.weights = nn.Parameter(values)
