@@ -137,7 +137,7 @@ class Clamped(Neural):
         return self.drift(x.clamp_(-0.5, 0.5))  # the cure: x.clamp(-0.5, 0.5)
 
 
-refused(sdesens.UnsupportedError, lambda: sdesens.sensitivities(Clamped(), five, ts, **settings))
+refused(ValueError, lambda: sdesens.sensitivities(Clamped(), five, ts, **settings))
 
 # %% [markdown]
 # The second computes something from a weight once, in the constructor, to save time. The
@@ -488,7 +488,8 @@ class Cardinal:
         u = self.scaled(x)
         squares = (3 * (u - knot).clamp(min=0) ** 2 for knot in self.knots)
         powers = torch.stack([torch.zeros_like(u), torch.ones_like(u), 2 * u, 3 * u**2, *squares])
-        return self.inverse @ (powers * ((x >= self.low) & (x <= self.high)))
+        inside = (x >= self.low) & (x <= self.high)
+        return self.inverse @ powers * inside / (self.high - self.low)
 
 
 # %% [markdown]
