@@ -126,6 +126,6 @@ def symbol(name: str, at: Sequence[int] = (), d: int = 2) -> str:
     """The letter of an input in mathtext: ``kappa`` is its Greek one, other names are upright."""
     if name == "x0":
         return "x_0" if d == 1 else f"x_0^{{({at[0]})}}"
-    text = name.replace("_", r"\_").replace(".", r"{.}")
+    text = name.replace("_", r"\_").replace(".", r".\!")  # mathtext puts a space after a dot
     letter = rf"\{name}" if name in _GREEK else rf"\mathrm{{{text}}}"
     return f"{letter}_{{{','.join(map(str, at))}}}" if at else letter

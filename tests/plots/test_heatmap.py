@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.colors import LogNorm
+from matplotlib.mathtext import MathTextParser
 from torch import nn
 
 from tests.plots.drawn import plots
@@ -94,6 +95,14 @@ def test_many_rows_have_one_label_an_input(sens):
     assert list(ax.get_yticks()) == [0.5, 16.5, 32.5]
     assert cells(ax).shape == (34, 7)
     assert ax.figure.get_figheight() > 3.2
+
+
+def test_the_name_of_a_weight_of_a_module_is_written_without_gaps(sens):
+    name = "drift.0.weight"
+    sens = dataclasses.replace(sens, dparams={name: sens.dparams["kappa"]})
+    (label,) = labels(plots.sensitivity_heatmap(sens, wrt=name))
+    drawn, plain = (MathTextParser("path").parse(text).width for text in (label, name))
+    assert drawn == pytest.approx(plain, abs=1)
 
 
 def test_the_axes_given_are_used(sens, ax):
