@@ -163,14 +163,10 @@ def solved(model, seed=0, steps=40):
 data = solved(truth, seed=1, steps=400)
 
 
-def by_start(x):
-    """Times after 0, starts, paths."""
-    return x[1:, :, 0].reshape(len(ts) - 1, len(starts), each)
-
-
 def moments(x):
-    y = by_start(x)
-    return torch.stack([y, y**2])
+    """X and its square: of these, times after 0, starts, paths."""
+    x = x[1:, :, 0].unflatten(1, (len(starts), each))
+    return torch.stack([x, x**2])
 
 
 target = moments(data).mean(-1)
@@ -189,7 +185,7 @@ print(f"{target.numel()} moments of {len(x0)} paths")
 # data and one from its own paths. The chain rule leads from `dparams` to the Jacobian of the
 # residuals, and with it to the gradient,
 #
-# $$J_{in} = \frac{\partial r_i}{\partial\theta_n}, \qquad \frac{\partial L}{\partial\theta} = \frac2n J^\top r,$$
+# $$J_{ik} = \frac{\partial r_i}{\partial\theta_k}, \qquad \frac{\partial L}{\partial\theta} = \frac2n J^\top r,$$
 #
 # which is what autograd finds by a backward pass through `torchsde.sdeint` on the same path.
 
@@ -204,11 +200,10 @@ def loss_of(x):
 
 
 def residuals_and_jacobian(model):
-    """r, and its derivatives in all weights, (n, weights)."""
+    """r, and its derivatives in all weights: residuals, weights."""
     sens = sdesens.sensitivities(model, x0, ts, mode="auto", wrt=names, **settings)
     dx = torch.cat([sens.dparams[name].flatten(3) for name in names], dim=-1)[:, :, 0]
-    dx = dx[1:].reshape(len(ts) - 1, len(starts), each, -1)
-    x = by_start(sens.x)[..., None]
+    dx, x = dx[1:].unflatten(1, (len(starts), each)), moments(sens.x)[0, ..., None]
     J = torch.stack([dx.mean(2), (2 * x * dx).mean(2)]) / stderr[..., None]
     return residuals(sens.x), J.flatten(0, 2)
 
@@ -262,47 +257,30 @@ assert max(fresh["learned", 40], fresh["true", 400]) < fresh["true", 40]
 
 # %% [markdown]
 # At the same step the learned model fits better than the true coefficients! The data come from a
-# fine step, and the model is run with $\Delta t = 0.05$. It has learned the drift that an Euler step
-# of that width needs, not that of the SDE. Without noise the exact flow $\varphi$ of $\dot x = x -
-# x^3$ is known, and $(\varphi_{\Delta t}(x) - x)/\Delta t$ is what a step of Euler should use. All
-# derivatives here are those of the discrete path, and so is all that is fitted with them.
-
+# fine step, and the model is run with $\Delta t = 0.05$. It has learned what an Euler step of that
+# width needs, not the coefficients of the SDE. All derivatives here are those of the discrete path,
+# and so is all that is fitted with them.
 
 # %%
-def euler_drift(x, dt=0.05):
-    flow = x / (x**2 + (1 - x**2) * torch.exp(torch.tensor(-2 * dt))).sqrt()
-    return (flow - x) / dt
-
-
 grid = torch.linspace(-1.8, 1.8, 145)[:, None]
-with torch.no_grad():
-    learned_f, learned_g = model.f(0, grid), model.g(0, grid)
-often = data[1:].flatten()
-
-figure = Figure(figsize=(7.2, 2.7))
-left, centre, right = figure.subplots(1, 3)
-for ax, true, learned in ((left, truth.f, learned_f), (right, truth.g, learned_g)):
-    ax.plot(grid, true(0, grid), label="true")
-    ax.plot(grid, learned, label="learned")
-for f, line, name in ((learned_f, "C1--", "learned"), (euler_drift(grid), "C2-.", "Euler's")):
-    centre.plot(grid, f - truth.f(0, grid), line, label=name)
-centre.axhline(0, color="C0")
-left.set(ylim=(-2.6, 2.6), title="(a) drift $f(x)$")
-centre.set(ylim=(-0.5, 0.5), title="(b) less the true drift")
-right.set(ylim=(0, 1), title="(c) diffusion $g(x)$")
-for ax in (left, centre, right):
+figure = Figure(figsize=(7.2, 2.8))
+for ax, name, title in zip(
+    figure.subplots(1, 2), "fg", ("(a) drift $f(x)$", "(b) diffusion $g(x)$"), strict=True
+):
     where = ax.twinx()
-    where.hist(often, bins=45, range=(-1.8, 1.8), density=True, color="0.85")
+    where.hist(data[1:].flatten(), bins=45, range=(-1.8, 1.8), density=True, color="0.85")
     where.set(ylim=(0, 2.4), yticks=[])
     where.spines[:].set_visible(False)
     ax.set_zorder(where.get_zorder() + 1)
     ax.patch.set_visible(False)
-    ax.set(xlabel="$x$", xlim=(-1.8, 1.8))
-    ax.legend(loc="upper left" if ax is centre else "upper right")
+    for label, which in (("true", truth), ("learned", model)):
+        ax.plot(grid, getattr(which, name)(0, grid).detach(), label=label)
+    ax.set(title=title, xlabel="$x$", xlim=(-1.8, 1.8), ylim=(-2.6, 2.6) if name == "f" else (0, 1))
+    ax.legend(loc="upper right")
 figure
 
 # %% [markdown]
-# In grey is where the data lie; beyond them a network is a guess. In (c) it is off near $-1$, amid
+# In grey is where the data lie; beyond them a network is a guess. In (b) it is off near $-1$, amid
 # the data, and yet the loss is that of the true law: means and mean squares at seven times do not
 # tell this $g$ from the true one. What the loss does not see is not learned.
 #
@@ -321,6 +299,8 @@ for k in (10, 20, 60):
     print(f"t = {times[k]:.1f}: mean {show(by[0], 3)} learned, {show(by[1], 3)} true")
     spread = 4 * (by[0].stderr + by[1].stderr)
     assert abs(by[0].value - by[1].value) < 0.1 * by[1].value + spread
+(slope,) = torch.func.jvp(lambda x: model.f(0, x), (top[:1],), (torch.ones(1, 1),))[1]
+print(f"f'(0): {slope.item():.2f} learned, 1 true")
 last = learned.dx0[-1, :, 0, 0].sort(descending=True).values
 share = last[: B // 10].sum() / last.sum()
 print(f"at t = 3: median {last.median():.2f}; a tenth of the paths hold {share:.0%} of the mean")
@@ -337,7 +317,8 @@ figure
 # %% [markdown]
 # At first all paths are driven apart. A path that has fallen into a well forgets its start, and so
 # the median dies out; the mean is held up by the few paths that are still near the ridge. Early on
-# the learned mean is 5% low, many standard errors: $f'(0)$ is too small, as (b) above shows.
+# the learned mean is 4% low, many standard errors, as $f'(0)$ is: a loss of moments of $X$ does not
+# look at slopes.
 #
 # Which weights matter, and when? A row is a weight; the colour is the root mean square of
 # $p\,dX_t/dp$, in units of $X$.
@@ -346,12 +327,17 @@ figure
 weights = sdesens.sensitivities(
     model, torch.zeros(200, 1), times, mode="auto", wrt=names, **settings
 )
+effects = [
+    (weights.dparams[name][-1, :, 0] * weight).square().mean(0).max().sqrt().item()
+    for name, weight in model.named_parameters()
+]
+assert max(effects[:4]) > 10 * max(effects[4:])  # drift, noise
 ax = plots.sensitivity_heatmap(weights, model)
 ax.figure
 
 # %% [markdown]
-# Weights of the drift count most, and the longer the more, as long as paths part at the ridge. Of
-# the noise most weights hardly matter, which is why $g$ was hard to learn.
+# From the ridge the drift decides where a path goes, and its weights count ten times as much as
+# those of the noise.
 #
 # ## A table of volatilities
 #
@@ -458,7 +444,10 @@ local = TableVolatility(*surface)
 
 # %% [markdown]
 # **What checks the closed forms.** Each is held against forward mode before it is used. Here the
-# slope of the surface is left out, as one does who thinks of Black and Scholes:
+# slope of the surface is left out, as one does who thinks of Black and Scholes. The check is one
+# look, at the start: below 50 the surface is flat, what was forgotten is 0, and from 45 the model
+# passes. `compare_modes` looks at whole paths, and of its modes only `tangent` uses the closed
+# forms.
 
 
 # %%
@@ -472,12 +461,6 @@ hundreds = torch.full((4, 1), 100.0)
 path = {"ts": [0.0, 0.5, 1.0], "method": "euler", "dt": 0.05, "seed": 0}
 refused(lambda: sdesens.sensitivities(Forgetful(*surface), hundreds, **path))
 
-# %% [markdown]
-# That is one look, at the start. Below 50 the surface is flat, and what was forgotten is 0: from 45
-# the model passes. `compare_modes` looks at whole paths, and of its modes only `tangent` uses the
-# closed forms.
-
-# %%
 found = sdesens.compare_modes(Forgetful(*surface), hundreds - 55, **path)
 gap = found.worst.difference
 print(f"{found.worst.first} and {found.worst.second} differ by {gap:.2f} at t = {path['ts'][-1]}")
@@ -571,20 +554,16 @@ for name, ours, theirs, known in (
     assert abs(ours - theirs.value) < 1e-9 * abs(known)
     assert abs(ours - known) < 4 * theirs.stderr
 
-# %% [markdown]
-# It explains the uneven rows of the figure. Under Black and Scholes the vega comes evenly from all
-# times ($S^2\,\partial^2 V/\partial S^2$, discounted, is a martingale), so a row should hold the mean
-# of $a_i(t)$ over the steps as its share:
-
-# %%
-shares = Cardinal(dates)(torch.linspace(0, 1, 21)[:-1]).mean(1)
+shares = Cardinal(dates)(torch.linspace(0, 1, 21)[:-1]).mean(1)  # of the spline, by its node
 rows, errors = found["vols"].value.sum(1), found["vols"].stderr.sum(1)
-print("vega by row   ", *(f"{row:6.2f}" for row in rows))
+print("\nvega by date  ", *(f"{row:6.2f}" for row in rows))
 print("by the spline ", *(f"{exact['sigma',] * share:6.2f}" for share in shares))
 assert ((rows - exact["sigma",] * shares).abs() < 4 * errors).all()
 
 # %% [markdown]
-# They are a property of the interpolation, not of the option. A bucket is a statement about both.
+# It also explains the uneven rows of the figure. Under Black and Scholes the vega comes evenly from
+# all times ($S^2\,\partial^2 V/\partial S^2$, discounted, is a martingale), so a row holds the mean of
+# $a_i(t)$ over the steps as its share. A bucket is a statement about the interpolation too.
 #
 # **In `montecarlo.run`** a payoff is any function of the end of a path. The call, written there, has
 # the numbers that `greeks` gave:
