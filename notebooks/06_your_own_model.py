@@ -99,7 +99,7 @@ print("dparams['drift.0.weight']", tuple(sens.dparams["drift.0.weight"].shape))
 # fewer wins.
 #
 # Is it right? `compare_modes` runs all three modes and a central difference, which costs two
-# solves for each entry: fine for 38 of them. Its table has a row for each pair of ways and each
+# solves for each entry: fine for 39 of them. Its table has a row for each pair of ways and each
 # input, the worst first.
 
 # %%
@@ -304,7 +304,7 @@ print(f"f'(0): {slope.item():.2f} learned, 1 true")
 last = learned.dx0[-1, :, 0, 0].sort(descending=True).values
 share = last[: B // 10].sum() / last.sum()
 print(f"at t = 3: median {last.median():.2f}; a tenth of the paths hold {share:.0%} of the mean")
-assert share > 0.5
+assert share > 0.4
 
 figure = Figure(figsize=(7.2, 3.0))
 left, right = figure.subplots(1, 2)
@@ -317,8 +317,8 @@ figure
 # %% [markdown]
 # At first all paths are driven apart. A path that has fallen into a well forgets its start, and so
 # the median dies out; the mean is held up by the few paths that are still near the ridge. Early on
-# the learned mean is 4% low, many standard errors, as $f'(0)$ is: a loss of moments of $X$ does not
-# look at slopes.
+# the learned mean is 4% low, which is many standard errors: $f'(0)$ is too small. A loss of moments
+# of $X$ does not look at slopes.
 #
 # Which weights matter, and when? A row is a weight; the colour is the root mean square of
 # $p\,dX_t/dp$, in units of $X$.
