@@ -326,7 +326,7 @@ ax = plots.sensitivity_heatmap(weights, model)
 ax.figure
 
 # %% [markdown]
-# From the ridge the drift decides where a path goes: its weights (above) move it more than those of
+# From the ridge the drift decides where a path goes: most of its weights move it more than any of
 # the noise.
 #
 # ## A table of volatilities
@@ -502,9 +502,9 @@ figure
 
 # %% [markdown]
 # The change of the value, in cents, for one point of volatility at one node, with its standard
-# error; grey is what is not told from 0. The call gains everywhere that paths go. The knock-out
-# call gains from volatility below, where it helps to reach the strike, and loses from that near the
-# barrier.
+# error; grey is what is not told from 0. The call gains where paths go; small losses beside are the
+# splines', which dip below 0 between nodes. The knock-out call gains from volatility below, where
+# it helps to reach the strike, and loses from that near the barrier.
 #
 # ## Do they add up?
 #
