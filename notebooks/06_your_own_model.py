@@ -433,11 +433,11 @@ surface = (0.03, dates, spots, table)
 local = TableVolatility(*surface)
 
 # %% [markdown]
-# **What checks the closed forms.** Each is held against forward mode before it is used. Here the
-# slope of the surface is left out, as one does who thinks of Black and Scholes. The check is one
-# look, at the start: below 50 the surface is flat, what was forgotten is 0, and from 45 the model
-# passes. `compare_modes` looks at whole paths, and of its modes only `tangent` uses the closed
-# forms.
+# **What checks the closed forms.** They are held against forward mode at the start of the first path
+# and at its end. Here the slope of the surface is left out, as one does who thinks of Black and
+# Scholes. Below 50 the surface is flat and what was forgotten is 0, so that from 45 the start shows
+# nothing; the end does. `compare_modes` looks at whole paths: of its modes only `tangent` uses the
+# closed forms.
 
 
 # %%
@@ -450,12 +450,7 @@ class Forgetful(TableVolatility):
 hundreds = torch.full((4, 1), 100.0)
 path = {"ts": [0.0, 0.5, 1.0], "method": "euler", "dt": 0.05, "seed": 0}
 refused(lambda: sdesens.sensitivities(Forgetful(*surface), hundreds, **path))
-
-found = sdesens.compare_modes(Forgetful(*surface), hundreds - 55, **path)
-gap = found.worst.difference
-print(f"{found.worst.first} and {found.worst.second} differ by {gap:.2f} at t = {path['ts'][-1]}")
-assert not found.agree and found.worst.second == "tangent"
-
+refused(lambda: sdesens.sensitivities(Forgetful(*surface), hundreds - 55, **path))
 assert sdesens.compare_modes(local, hundreds, wrt=("x0", "rate", "vols"), **path).agree
 
 # %% [markdown]
@@ -496,7 +491,8 @@ for ax, (name, report), letter in zip(figure.subplots(2, 1), reports.items(), "a
     ax.set(ylabel="time $t_i$ of the node", title=f"({letter}) {name}")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    figure.colorbar(mesh, ax=ax, pad=0.02).outline.set_visible(False)
+    bar = figure.colorbar(mesh, ax=ax, pad=0.02, label="cents a point")
+    bar.outline.set_visible(False)
 ax.set_xlabel("spot $S_j$ of the node")
 figure
 

@@ -540,6 +540,32 @@ def test_a_closed_form_that_is_not_the_derivative_is_refused(model):
         sdesens.sensitivities(model, x0, [0.0, 1.0], dt=0.1, seed=0)
 
 
+class WrongAbove(sdesens.SDE):
+    """Its volatility rises from 2 on, which its tangent forgets."""
+
+    state, sde_type, noise_type = ("x",), "ito", "diagonal"
+
+    def drift(self, t, x):
+        return x
+
+    def diffusion(self, t, x):
+        return 0.1 * torch.relu(x - 2)
+
+    def drift_tangent(self, t, x, dx):
+        return dx
+
+    def diffusion_tangent(self, t, x, dx):
+        return 0 * dx
+
+
+def test_a_closed_form_that_is_wrong_where_the_path_ends_is_refused():
+    model, x0 = WrongAbove(), torch.full((2, 1), 1.2, dtype=torch.float64)
+    sens = sdesens.sensitivities(model, x0 / 2, [0.0, 0.5], dt=0.1, seed=0)
+    assert bool((sens.dx0 >= 1).all())  # below 2 the formula is right
+    with pytest.raises(ValueError, match=r"diffusion_tangent is not the derivative.*at ts\[-1\]"):
+        sdesens.sensitivities(WrongAbove(), x0, [0.0, 1.0], dt=0.1, seed=0)
+
+
 def test_a_closed_form_set_to_none_leaves_the_derivative_to_autodiff():
     x0 = torch.full((2, 1), 1.2, dtype=torch.float64)
     assert sdesens.compare_modes(Corrected(0.5, 0.2), x0, [0.0, 1.0], dt=0.1, seed=0).agree

@@ -51,18 +51,21 @@ class ClosedForms:
         return own and view.functions["f"] == sde.f and sde.has_closed_form_tangent(parameters)
 
     @staticmethod
-    def verify(problem: Problem, inputs: Inputs) -> None:
-        """Hold the closed forms against the forward-mode derivative, once for a model.
+    def verify(problem: Problem, inputs: Inputs, at: int, y: Tensor) -> None:
+        """Hold the closed forms at ``y``, the state at ``ts[at]``, against forward mode.
+
+        Once for a model at its start (``at`` 0) and once at the end of a path (-1), as an error may
+        show at one of them alone.
 
         Raises:
-            ValueError: if they differ at x0: a wrong formula, or one inherited by a model that
-                changed its drift or diffusion.
+            ValueError: if they differ: a wrong formula, or one inherited by a model that changed
+                its drift or diffusion.
         """
         sde, names = problem.sde, tuple(inputs.parameters)
         done: set = sde.__dict__.setdefault("_verified_tangents", set())
-        if names in done:
+        if (at, names) in done:
             return
-        t, y = problem.ts[0], problem.x0.detach()
+        t, y = problem.ts[at], y.detach()
         dy = _some_direction(y)
         along = {name: _some_direction(p.detach()) for name, p in inputs.parameters.items()}
         with torch.no_grad():
@@ -80,11 +83,11 @@ class ClosedForms:
             difference = (found - right).abs().max().item() if right.numel() else 0.0
             if not difference <= tolerance * max(scale, 1.0) and bool(torch.isfinite(right).all()):
                 raise ValueError(
-                    f"{type(sde).__name__}.{name}_tangent is not the derivative of {name}: at x0 "
-                    f"it is off by {difference:.1e}, of {scale:.1e}. Mend it, or set "
+                    f"{type(sde).__name__}.{name}_tangent is not the derivative of {name}: at "
+                    f"{'ts[-1]' if at else 'x0'} it is off by {difference:.1e}, of {scale:.1e}. Mend it, or set "
                     f"{name}_tangent = None in the class to have the derivative taken for you."
                 )
-        done.add(names)
+        done.add((at, names))
 
     def view(self) -> View:
         """The rows' drift and diffusion, for a solver."""

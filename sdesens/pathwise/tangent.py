@@ -40,7 +40,7 @@ def tangent(
     refuse(problem)
     closed = ClosedForms.apply(problem.sde, problem.view, list(inputs.parameters))
     if closed:
-        ClosedForms.verify(problem, inputs)
+        ClosedForms.verify(problem, inputs, 0, problem.x0)
     together = closed or fits_in_rows(problem)
     first = inputs.d if inputs.x0 else 0
     parameters = list(inputs.parameter_directions())
@@ -60,6 +60,8 @@ def tangent(
         path = x if path is None else path
         columns += tangents.unbind(1)
     assert path is not None
+    if closed:
+        ClosedForms.verify(problem, inputs, -1, path[-1])
     return path, inputs.derivatives(columns)
 
 
