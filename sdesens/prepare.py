@@ -43,28 +43,10 @@ def prepare(
         ValueError, TypeError, OffGridError, UnsupportedError: see the messages.
     """
     _refuse(adaptive, logqp)
-    if torch.is_inference_mode_enabled():
-        raise UnsupportedError(
-            "torch.inference_mode() is on, under which no derivative can be taken. Use "
-            "torch.no_grad()."
-        )
-    x0 = _check_x0(x0)
-    if isinstance(sde, SDE) and x0.shape[1] != sde.dim:
-        raise ValueError(
-            f"x0 must have shape (B, {sde.dim}) for the components {tuple(sde.state)} of "
-            f"{type(sde).__name__}, got {tuple(x0.shape)}."
-        )
+    x0 = _check_x0(x0, sde)
     ts = _check_ts(ts, x0)
     dt = _check_dt(dt, ts)
-    if bm is not None and seed is not None:
-        raise ValueError(
-            "bm and seed were both given; the noise is either that of bm or made from seed. "
-            "Drop one of them."
-        )
-    if bm is not None and not isinstance(bm, BaseBrownian):
-        raise TypeError(
-            f"bm must be a BrownianPath or another BaseBrownian, got {type(bm).__name__}."
-        )
+    _check_source(bm, seed)
     alone = isinstance(sde, SDE) and sde.runs_by_schemes_alone
     if alone and method is not None:
         sde.drift(ts[0], *sde.components(x0))  # raises, and says by what it runs
@@ -88,14 +70,7 @@ def prepare(
     else:
         _check_bm(bm, x0, channels, method, the_view, grid)
     problem = Problem(sde, the_view, x0, ts, dt, method, options, bm, seed, grid, coupled)
-    if problem.derivative_milstein and the_view.noise_type == "scalar" and x0.shape[1] > 1:
-        warnings.warn(
-            "torchsde's milstein for scalar noise uses the transposed Jacobian of the diffusion "
-            "when the state has more than one dimension: its strong error falls with order 0.5 "
-            "instead of 1. Pass options={'grad_free': True}.",
-            AccuracyWarning,
-            stacklevel=3,
-        )
+    _warn_of_transposed_milstein(problem)
     return problem
 
 
@@ -125,9 +100,14 @@ def _refuse(adaptive: bool, logqp: bool) -> None:
             "logqp=True is not supported: torchsde then returns a pair, not the path. Add the "
             "log-ratio to the model as one more state component."
         )
+    if torch.is_inference_mode_enabled():
+        raise UnsupportedError(
+            "torch.inference_mode() is on, under which no derivative can be taken. Use "
+            "torch.no_grad()."
+        )
 
 
-def _check_x0(x0: Tensor) -> Tensor:
+def _check_x0(x0: Tensor, sde: Any) -> Tensor:
     cure = "A single sample of d numbers is x0.unsqueeze(0), a batch of numbers x0.unsqueeze(1)."
     check_tensor("x0", x0, "(B, d)", cure)
     if is_transformed(x0):
@@ -146,6 +126,11 @@ def _check_x0(x0: Tensor) -> Tensor:
     if x0.shape[1] == 0:
         raise ValueError(f"x0 must have at least one state dimension, got shape {tuple(x0.shape)}.")
     check_finite("x0", x0)
+    if isinstance(sde, SDE) and x0.shape[1] != sde.dim:
+        raise ValueError(
+            f"x0 must have shape (B, {sde.dim}) for the components {tuple(sde.state)} of "
+            f"{type(sde).__name__}, got {tuple(x0.shape)}."
+        )
     return x0
 
 
@@ -200,6 +185,19 @@ def _check_dt(dt: Any, ts: Tensor) -> float:
     return dt
 
 
+def _check_source(bm: Any, seed: int | None) -> None:
+    """The noise comes from one of them."""
+    if bm is not None and seed is not None:
+        raise ValueError(
+            "bm and seed were both given; the noise is either that of bm or made from seed. "
+            "Drop one of them."
+        )
+    if bm is not None and not isinstance(bm, BaseBrownian):
+        raise TypeError(
+            f"bm must be a BrownianPath or another BaseBrownian, got {type(bm).__name__}."
+        )
+
+
 def _check_method(method: str | None, the_view: View) -> str:
     noise_type, sde_type = the_view.noise_type, the_view.sde_type
     fitting = methods_for(sde_type, noise_type)
@@ -227,6 +225,18 @@ def _check_options(options: Mapping[str, Any] | None, method: str) -> dict[str, 
     for key in options:
         check_choice(f"an option of method {method!r}", key, known)
     return options
+
+
+def _warn_of_transposed_milstein(problem: Problem) -> None:
+    scalar = problem.view.noise_type == "scalar" and problem.x0.shape[1] > 1
+    if problem.derivative_milstein and scalar:
+        warnings.warn(
+            "torchsde's milstein for scalar noise uses the transposed Jacobian of the diffusion "
+            "when the state has more than one dimension: its strong error falls with order 0.5 "
+            "instead of 1. Pass options={'grad_free': True}.",
+            AccuracyWarning,
+            stacklevel=4,
+        )
 
 
 def _probe(the_view: View, x0: Tensor, times: Sequence[Tensor]) -> tuple[int, bool]:

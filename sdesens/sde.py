@@ -80,8 +80,8 @@ class SDE(nn.Module):
     leading axis of directions, so write with operations that broadcast. Keyword arguments named as
     parameters, with default None, extend a closed form to parameters: each is the tangent of that
     parameter, in its shape. Without closed forms (or with ``drift_tangent = None``) the exact
-    forward-mode derivative is taken. A closed form is held against it at the start of the first path
-    and at its end.
+    forward-mode derivative is taken. A closed form is held against it at the start of the first
+    path and at its end.
 
     A model that knows values of payoffs may say so by ``closed_form(payoff, x0, maturity)``: the
     discounted value of a :class:`~sdesens.pricing.Payoff`, a float64 number, or None where it does

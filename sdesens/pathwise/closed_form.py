@@ -78,13 +78,14 @@ class ClosedForms:
                         unpack(out)[1] for out in (sde.f(t, dual(y, dy)), sde.g(t, dual(y, dy)))
                     ]
         tolerance = {torch.float64: 1e-8, torch.float32: 1e-3}[y.dtype]
+        where = "ts[-1]" if at else "x0"
         for name, found, right in zip(("drift", "diffusion"), formulas, exact, strict=True):
             scale = right.abs().max().item() if right.numel() else 0.0
             difference = (found - right).abs().max().item() if right.numel() else 0.0
             if not difference <= tolerance * max(scale, 1.0) and bool(torch.isfinite(right).all()):
                 raise ValueError(
                     f"{type(sde).__name__}.{name}_tangent is not the derivative of {name}: at "
-                    f"{'ts[-1]' if at else 'x0'} it is off by {difference:.1e}, of {scale:.1e}. Mend it, or set "
+                    f"{where} it is off by {difference:.1e}, of {scale:.1e}. Mend it, or set "
                     f"{name}_tangent = None in the class to have the derivative taken for you."
                 )
         done.add((at, names))
