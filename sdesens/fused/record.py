@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from sdesens.fused.program import Program
 from sdesens.fused.rules import Expressions, UnrecordableError, as_expressions
-from sdesens.fused.trace import TooLargeError, Tracer, applied, check_size
+from sdesens.fused.trace import RealZeros, TooLargeError, Tracer, applied, check_size
 
 
 def record(
@@ -49,10 +49,11 @@ def _by_graph(
 ) -> Sequence[Any]:
     """The same by a graph in which no operation is in place; tens of times slower."""
     try:
-        graph = make_fx(
-            torch.func.functionalize(lambda *a: tuple(function(*a))),
-            decomposition_table=_decompositions(),
-        )(*example)
+        with RealZeros():
+            graph = make_fx(
+                torch.func.functionalize(lambda *a: tuple(function(*a))),
+                decomposition_table=_decompositions(),
+            )(*example)
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise UnrecordableError(

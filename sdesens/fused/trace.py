@@ -24,6 +24,11 @@ from sdesens.fused.rules import (
     as_expressions,
 )
 
+# Torch's zeros without memory. Forward mode puts them where a tangent is missing, and some operations
+# (a product with a number, and so ``x - a y``, a square, erf from some order on) read that memory
+# when a mode sees them (torch 2.13): the process ends.
+_ZEROS = torch.ops.aten._efficientzerotensor.default
+
 MAX_NODES = 30_000  # of a program: some 15 seconds of compiling
 
 # Overloads that do something else than the operation of their name.
@@ -50,6 +55,15 @@ def check_size(program: Program) -> None:
             f"it takes more than {MAX_NODES} scalar operations a step, as large matrices and "
             f"derivatives in many parameters do"
         )
+
+
+class RealZeros(TorchDispatchMode):
+    """Gives zeros that lie in memory, where torch would save it and crash."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        return (torch.zeros if func is _ZEROS else func)(*args, **(kwargs or {}))
 
 
 class Tracer(TorchDispatchMode):
@@ -87,6 +101,8 @@ class Tracer(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is _ZEROS:
+            return torch.zeros(*args, **kwargs)
         if self.reason is not None:
             return func(*args, **kwargs)
         found = self._found((args, kwargs))
@@ -154,7 +170,7 @@ def applied(program: Program, target: Any, args: tuple, kwargs: dict) -> Any:
     """
     name = target._schema.name.split("::")[1]
     if not any_expression((args, kwargs)):
-        return torch.zeros(args[0]) if name == "_efficientzerotensor" else target(*args, **kwargs)
+        return torch.zeros(args[0]) if target is _ZEROS else target(*args, **kwargs)
     if target._schema.is_mutable:
         raise UnrecordableError(f"it changes a tensor in place ({name})")
     accumulates = name == "index_put" and (True in args[3:] or kwargs.get("accumulate"))
