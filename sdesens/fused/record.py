@@ -77,10 +77,7 @@ def _decompositions() -> dict:
     """How torch writes an operation in simpler ones."""
     aten = torch.ops.aten
     composite = (aten._softmax, aten._log_softmax, aten.native_layer_norm, aten.gelu, aten.elu)
-    table = {**core_aten_decompositions(), **get_decompositions(composite)}
-    # There is a rule for it, and torch 2.13 crashes in the jvp of its decomposition along one side.
-    del table[aten.dot.default]
-    return table
+    return {**core_aten_decompositions(), **get_decompositions(composite)}
 
 
 class _Recorder(torch.fx.Interpreter):

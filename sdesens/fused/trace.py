@@ -24,9 +24,8 @@ from sdesens.fused.rules import (
     as_expressions,
 )
 
-# Torch's zeros without memory. Forward mode puts them where a tangent is missing, and some operations
-# (a product with a number, and so ``x - a y``, a square, erf from some order on) read that memory
-# when a mode sees them (torch 2.13): the process ends.
+# What forward mode puts for a tangent that is missing: zeros without memory, which under a dispatch
+# mode torch 2.13 reads all the same in ``x - alpha y`` and others, and the process ends.
 _ZEROS = torch.ops.aten._efficientzerotensor.default
 
 MAX_NODES = 30_000  # of a program: some 15 seconds of compiling
@@ -58,7 +57,7 @@ def check_size(program: Program) -> None:
 
 
 class RealZeros(TorchDispatchMode):
-    """Gives zeros that lie in memory, where torch would save it and crash."""
+    """Gives zeros that lie in memory for those without."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None

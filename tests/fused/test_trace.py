@@ -24,6 +24,11 @@ def nested(x):
     return [torch.func.jvp(slope, (x,), (torch.ones_like(x),))[1]]
 
 
+def zeros_without_memory(x):
+    # Forward mode scales the zero tangent of 1.0, and torch crashes on that if a mode sees it.
+    return [torch.func.jvp(lambda x: torch.sub(x * x, 1.0, alpha=2), (x,), (x,))[1]]
+
+
 def two_outputs(x):
     a, b = torch.stack([x, x * 2]).unbind(0)
     return [a.softmax(0), torch.special.ndtri(b.sigmoid())]
@@ -33,7 +38,7 @@ def constant(x):
     return [torch.full_like(x, 3.0), torch.ones(2, dtype=x.dtype)]
 
 
-FUNCTIONS = [in_place, nested, two_outputs, constant]
+FUNCTIONS = [in_place, nested, zeros_without_memory, two_outputs, constant]
 X = torch.tensor([0.3, 0.1], dtype=torch.float64)
 
 
