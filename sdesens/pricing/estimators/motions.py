@@ -115,29 +115,27 @@ class _Differentiated:
         def move(noise: Tensor) -> Tensor:
             return self.motion.step(start, end, width, state, noise, own)
 
-        new = [move(noise)]
-        new_weights = []
-        for k, (name, entry) in enumerate(self.inner):
+        def tangent(noise: Tensor, k: int) -> Tensor:
+            name, entry = self.inner[k]
             clock = rates if name == "maturity" else [torch.zeros_like(r) for r in rates]
+            return along(
+                self.places,
+                (name, entry),
+                lambda a, b, c, y: self.motion.step(a, b, c, y, noise, own),
+                (start, end, width, state),
+                (*(r.to(t) for r, t in zip(clock, (start, end, width), strict=True)), tangents[k]),
+            )
 
-            def tangent(noise: Tensor, k=k, name=name, entry=entry, clock=clock) -> Tensor:
-                return along(
-                    self.places,
-                    (name, entry),
-                    lambda a, b, c, y: self.motion.step(a, b, c, y, noise, own),
-                    (start, end, width, state),
-                    (*(r.to(t) for r, t in zip(clock, (start, end, width), strict=True)),
-                     tangents[k]),
-                )  # fmt: skip
+        def all_tangents(noise: Tensor) -> list[Tensor]:
+            return [tangent(noise, k) for k in range(self.count)]
 
-            if self.push is None:
-                new.append(tangent(noise))
-                continue
-            moved, gain = _pushed(self.push, move, tangent, noise, share)
-            new.append(moved)
-            new_weights.append(weights[k] + share * gain)
-        if new_weights:
-            new.append(torch.stack(new_weights, dim=1))
+        new = [move(noise)]
+        if self.push is None:
+            new += all_tangents(noise)
+        else:
+            moved, gains = _pushed(self.push, move, all_tangents, noise, share)
+            new += moved
+            new.append(torch.stack(list(weights), dim=1) + share * gains)
         return torch.cat(new, dim=1)
 
     def finish(self, end: Tensor, y: Tensor) -> list[Tensor]:
@@ -163,11 +161,15 @@ class _Differentiated:
 def _pushed(
     push: Push,
     move: Callable[[Tensor], Tensor],
-    tangent: Callable[[Tensor], Tensor],
+    tangents: Callable[[Tensor], list[Tensor]],
     noise: Tensor,
     share: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The tangent after a step with the noise moved, and the gain of the weight for ``share`` 1."""
+) -> tuple[list[Tensor], Tensor]:
+    """Tangents after a step with the noise moved, and ``(P, N)`` gains of weights for ``share`` 1.
+
+    Every pass through the step costs, most of all where motions nest: what the noise does to it is
+    found once for all N tangents, and ``u`` comes with its own derivatives.
+    """
     rows = list(push.rows)
     units = []
     for c in push.channels:
@@ -176,22 +178,22 @@ def _pushed(
         units.append(unit.expand_as(noise))
 
     def solved(noise: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        along = tangent(noise)
+        along = torch.stack(tangents(noise), dim=2)
         columns = torch.stack([torch.func.jvp(move, (noise,), (unit,))[1] for unit in units], dim=2)
-        matrix = [[columns[:, r, k] for k in range(len(units))] for r in rows]
+        matrix = [[columns[:, r, k, None] for k in range(len(units))] for r in rows]
         u = torch.stack(_solve(matrix, [along[:, r] for r in rows]), dim=1)
         return u, (along, columns)
 
-    u, (along, columns) = solved(noise)
-    gain = torch.zeros_like(u[:, 0])
-    for k, (c, unit) in enumerate(zip(push.channels, units, strict=True)):
-        slope = torch.func.jvp(solved, (noise,), (unit,), has_aux=True)[1]
-        gain = gain + u[:, k] * noise[:, c] - slope[:, k]
-    pushed = along - share * (columns * u[:, None, :]).sum(2)
+    parts = [torch.func.jvp(solved, (noise,), (unit,), has_aux=True) for unit in units]
+    u, (along, columns) = parts[0][0], parts[0][-1]
+    gains = torch.zeros_like(u[:, 0])
+    for k, c in enumerate(push.channels):
+        gains = gains + u[:, k] * noise[:, c, None] - parts[k][1][:, k]
+    pushed = along - share * (columns[..., None] * u[:, None]).sum(2)
     entries = list(pushed.unbind(1))
     for r in rows:
         entries[r] = (1 - share) * along[:, r]  # exactly zero where all of it goes
-    return torch.stack(entries, dim=1), gain
+    return list(torch.stack(entries, dim=1).unbind(2)), gains
 
 
 def _solve(matrix: list[list[Tensor]], right: list[Tensor]) -> list[Tensor]:
