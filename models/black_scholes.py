@@ -56,6 +56,7 @@ class BlackScholes(SDE):
     state = ("spot",)
     sde_type, noise_type = "ito", "diagonal"
     schemes = ("exact",)
+    starts: Mapping[str, str] = {"spot": "positive"}
     conditionally_lognormal: Mapping[str, tuple[str, int]] = {"exact": ("spot", 0)}
     conditionally_normal: Mapping[str, tuple[str, int]] = {"euler": ("spot", 0)}
 

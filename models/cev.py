@@ -52,6 +52,7 @@ class CEV(SDE):
     state = ("spot",)
     sde_type, noise_type = "ito", "diagonal"
     schemes = ("absorbed",)
+    starts: Mapping[str, str] = {"spot": "nonnegative"}
     conditionally_normal: Mapping[str, tuple[str, int]] = {"euler": ("spot", 0)}
 
     def __init__(self, rate: Number, sigma: Number, beta: Number, dividend: Number = 0.0) -> None:

@@ -60,6 +60,7 @@ class CIR(SDE):
     state = ("rate",)
     sde_type, noise_type = "ito", "diagonal"
     schemes = ("qe",)
+    starts: Mapping[str, str] = {"rate": "nonnegative"}
     conditionally_normal: Mapping[str, tuple[str, int]] = {"euler": ("rate", 0)}
 
     def __init__(self, kappa: Number, theta: Number, xi: Number) -> None:

@@ -80,6 +80,7 @@ class Heston(SDE):
     state = ("spot", "variance")
     sde_type, noise_type = "ito", "general"
     schemes = ("qe",)
+    starts: Mapping[str, str] = {"spot": "positive", "variance": "nonnegative"}
     conditionally_lognormal: Mapping[str, tuple[str, int]] = {"qe": ("spot", 0)}
 
     def __init__(

@@ -57,6 +57,7 @@ class LocalVolatility(SDE):
 
     state = ("spot",)
     sde_type, noise_type = "ito", "diagonal"
+    starts: Mapping[str, str] = {"spot": "positive"}
     conditionally_normal: Mapping[str, tuple[str, int]] = {"euler": ("spot", 0)}
 
     def __init__(

@@ -85,6 +85,7 @@ class MertonJumpDiffusion(SDE):
     state = ("spot", "likelihood")
     sde_type, noise_type = "ito", "general"
     schemes = ("exact",)
+    starts: Mapping[str, str] = {"spot": "positive"}
     scheme_channels: Mapping[str, int] = {"exact": 3}
     conditionally_lognormal: Mapping[str, tuple[str, int]] = {"exact": ("spot", 0)}
     likelihood = "likelihood"

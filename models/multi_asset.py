@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -60,6 +60,7 @@ class MultiAssetBlackScholes(SDE):
 
     sde_type, noise_type = "ito", "general"
     schemes = ("exact",)
+    starts: Mapping[str, str] = {"spots": "positive"}
 
     def __init__(
         self,

@@ -60,6 +60,7 @@ class SABR(SDE):
     state = ("forward", "volatility")
     sde_type, noise_type = "ito", "general"
     schemes = ("absorbed",)
+    starts: Mapping[str, str] = {"forward": "nonnegative", "volatility": "nonnegative"}
     conditionally_normal: Mapping[str, tuple[str, int]] = {"euler": ("forward", 1)}
 
     def __init__(self, beta: Number, nu: Number, rho: Number) -> None:

@@ -71,6 +71,9 @@ class SDE(nn.Module):
       those of the probability of what the path has drawn so far, over it (its score). Every payoff
       must be multiplied by it before it is differentiated.
 
+    Where its components may start may be declared too: ``starts`` names those that must be
+    ``"positive"`` or ``"nonnegative"``. A valuation from elsewhere is refused.
+
     An entry is a number or a tensor that broadcasts to its component. A model of one component may
     return the entry itself.
 
@@ -118,6 +121,7 @@ class SDE(nn.Module):
     conditionally_lognormal: Mapping[str, tuple[str, int]] = {}
     conditionally_normal: Mapping[str, tuple[str, int]] = {}
     likelihood: str | None = None
+    starts: Mapping[str, str] = {}
 
     @staticmethod
     def parameter(value: Number | Sequence[Any]) -> nn.Parameter:

@@ -47,7 +47,20 @@ class Target:
                 raise ValueError(
                     f"target_stderr of {key!r} must be a positive number, got {value!r}."
                 )
-            known[key]
+            names = (key,) if isinstance(key, str) else key
+            if not (
+                isinstance(names, tuple)
+                and len(names) <= 2
+                and all(isinstance(n, str) for n in names)
+            ):
+                raise ValueError(
+                    f"target_stderr has the key {key!r}; keys are those of the result, a name or "
+                    f"a pair of names."
+                )
+            try:
+                known[key]
+            except (ValueError, KeyError) as error:
+                raise type(error)(f"target_stderr has the key {key!r}: {error.args[0]}") from None
         return cls(stderrs)
 
     def shortfall(self, found: Found) -> float:

@@ -97,6 +97,11 @@ class Estimates:
 
     def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
         output, *of = (key,) if isinstance(key, str) else key
+        if output not in self.outputs and output in (*self.inputs, *self.components):
+            raise ValueError(
+                f"{output!r} is an input; the derivative in it is under "
+                f"{(self.outputs[0], output)!r}."
+            )
         check_choice("an output", output, self.outputs)
         number = list(self.outputs).index(output)
         if not of:

@@ -6,6 +6,7 @@ those of the state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +41,9 @@ class Functional:
         self.dates = None if dates is None else tuple(float(t) for t in dates)
         if self.dates is not None and not self.dates:
             raise ValueError("dates must hold at least one time, got none.")
+        for k, t in enumerate(self.dates or ()):
+            if not math.isfinite(t):
+                raise ValueError(f"dates must be finite times, got dates[{k}]={t}.")
 
     def watched(self, state: Any) -> Tensor:
         """What is watched, ``(P,)``."""

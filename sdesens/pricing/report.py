@@ -13,6 +13,17 @@ from sdesens.montecarlo.estimates import Estimate
 
 Name = tuple[str, ...]  # () the price, ("spot",) a first derivative, ("spot", "sigma") a second
 
+# What each name of the trade is the derivative in; None is the asset.
+TRADE: Mapping[str, tuple[str | None, ...]] = {
+    "delta": (None,),
+    "gamma": (None, None),
+    "vega": ("sigma",),
+    "rho": ("rate",),
+    "theta": ("maturity",),
+    "vanna": (None, "sigma"),
+    "volga": ("sigma", "sigma"),
+}
+
 
 @dataclass(frozen=True, repr=False)
 class Report:
@@ -49,7 +60,7 @@ class Report:
     seed: int
     antithetic: bool
 
-    def __getitem__(self, key: str | tuple[str, str]) -> Estimate:
+    def __getitem__(self, key: str | Name) -> Estimate:
         names = name_of(key)
         found = self.entry(names)
         if found is not None:
@@ -57,6 +68,9 @@ class Report:
         if not names or not all(name in self.groups or self._is_entry(name) for name in names):
             known = {"price", *self.groups, *(name for entry in self.entries for name in entry)}
             for name in names:
+                if name in TRADE and name not in known:
+                    of = names_of(name, self.asset)
+                    raise ValueError(f"{said_of(name, of)}: its key is {_key(of)!r}.")
                 check_choice("an input", name, sorted(known))
         columns = [self.groups.get(name, ([name], ())) for name in names]
         grid = [()]
@@ -90,49 +104,48 @@ class Report:
     @property
     def delta(self) -> Estimate:
         """The derivative in the asset."""
-        return self[self._named("delta", self.asset)]
+        return self._of_the_trade("delta")
 
     @property
     def gamma(self) -> Estimate:
         """The second derivative in the asset; a matrix for several assets."""
-        asset = self._named("gamma", self.asset)
-        return self[asset, asset]
+        return self._of_the_trade("gamma")
 
     @property
     def vega(self) -> Estimate:
         """The derivative in the volatility ``sigma``."""
-        return self[self._named("vega", "sigma")]
+        return self._of_the_trade("vega")
 
     @property
     def rho(self) -> Estimate:
         """The derivative in the ``rate``. (That in a correlation called rho is ``["rho"]``.)"""
-        return self[self._named("rho", "rate")]
+        return self._of_the_trade("rho")
 
     @property
     def theta(self) -> Estimate:
         """Minus the derivative in the maturity, a year; dates move along."""
-        found = self[self._named("theta", "maturity")]
+        found = self._of_the_trade("theta")
         return Estimate(-found.value, found.stderr)
 
     @property
     def vanna(self) -> Estimate:
         """The second derivative in the asset and ``sigma``."""
-        return self[self._named("vanna", self.asset), self._named("vanna", "sigma")]
+        return self._of_the_trade("vanna")
 
     @property
     def volga(self) -> Estimate:
         """The second derivative in ``sigma``."""
-        sigma = self._named("volga", "sigma")
-        return self[sigma, sigma]
+        return self._of_the_trade("volga")
 
-    def _named(self, greek: str, name: str | None) -> str:
-        if name is None or not (name in self.groups or self._is_entry(name)):
+    def _of_the_trade(self, greek: str) -> Estimate:
+        names = names_of(greek, self.asset)
+        if not all(name in self.groups or self._is_entry(name) for name in names):
             there = sorted({n for entry in self.entries for n in entry})
             raise AttributeError(
-                f"{greek} is the derivative in {name or 'an asset'!r}, which is no input here; the "
-                f"inputs: {there}. Ask for them by report[name]."
+                f"{said_of(greek, names)}, which is no input here; the inputs: {there}. Ask for "
+                f"them by report[name]."
             )
-        return name
+        return self[_key(names)]
 
     # --- in other forms --------------------------------------------------------------------------
 
@@ -200,6 +213,21 @@ class Report:
                 f"{self.estimators[name]}"
             )
         return "\n".join(lines)
+
+
+def names_of(greek: str, asset: str | None) -> Name:
+    """The inputs that a name of the trade is the derivative in."""
+    return tuple(name or asset or "an asset" for name in TRADE[greek])
+
+
+def said_of(greek: str, names: Name) -> str:
+    """That it is the derivative in them."""
+    what = "minus the" if greek == "theta" else "the second" if len(names) == 2 else "the"
+    return f"{greek} is {what} derivative in {' and '.join(map(repr, dict.fromkeys(names)))}"
+
+
+def _key(names: Name) -> str | Name:
+    return names[0] if len(names) == 1 else names
 
 
 def name_of(key: str | Sequence[str]) -> Name:

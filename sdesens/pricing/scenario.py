@@ -18,6 +18,7 @@ from sdesens.montecarlo.functionals import Functional, Integral
 from sdesens.montecarlo.laws import Conditioning, conditioning
 from sdesens.montecarlo.simulation import Simulation, State
 from sdesens.pricing.payoffs import Asset, Payoff
+from sdesens.pricing.report import TRADE, names_of, said_of
 from sdesens.problem import Problem
 from sdesens.sde import SDE
 
@@ -180,13 +181,20 @@ class Scenario:
         return State(**{**vars(end), "asset": getattr(end, self.asset.name)})
 
     def _check_start(self) -> None:
-        law = self.conditioning
+        model, law = type(self.model).__name__, self.conditioning
+        starts = self.model.starts if isinstance(self.model, SDE) else {}
+        components = component_names(self.model, self.problem.x0.shape[1])
+        for name, start in zip(components, self.problem.x0[0].tolist(), strict=True):
+            where = starts.get(name.partition("[")[0])
+            if (where == "positive" and start <= 0) or (where == "nonnegative" and start < 0):
+                range_ = "above 0" if where == "positive" else "at 0 or above"
+                raise ValueError(f"x0 must start {name!r} {range_}, got {start:g} for {model}.")
         if law is not None and law.lognormal:
             start = float(self.problem.x0[0, law.column])
             if start <= 0:
                 raise ValueError(
                     f"x0 must start {self.asset.name!r} above 0, got {start:g}: "  # type: ignore
-                    f"{type(self.model).__name__} is log-normal in it."
+                    f"{model} is log-normal in it."
                 )
 
     # --- inputs of the derivatives ---------------------------------------------------------------
@@ -231,6 +239,8 @@ class Scenario:
         wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         out: list[Direction] = []
         for name in wrt:
+            if name not in self.inputs and name in TRADE:
+                raise ValueError(f"wrt takes inputs, got {name!r}. {self._of_the_trade(name)}")
             check_choice("wrt", name, self.inputs)
             for direction in self.inputs[name]:
                 if direction in out:
@@ -243,6 +253,19 @@ class Scenario:
                 f"{tuple(dict.fromkeys(n for n in wrt if n != 'rho'))}."
             )
         return out
+
+    def _of_the_trade(self, greek: str) -> str:
+        """What to ask for to have ``greek``."""
+        names = names_of(greek, None if self.asset is None else self.asset.name)
+        said = said_of(greek, names)
+        missing = [name for name in names if name not in self.inputs]
+        if missing:
+            return f"{said}, which is no input here; the inputs: {list(self.inputs)}."
+        wrt = tuple(dict.fromkeys(names))
+        order = ", order=2" if len(names) == 2 else ""
+        return (
+            f"{said}: wrt={(wrt[0] if len(wrt) == 1 else wrt)!r}{order}; the report has .{greek}."
+        )
 
     def label(self, direction: Direction) -> str:
         """The name of a single entry, ``"sigma[1]"`` for one of several."""

@@ -236,7 +236,9 @@ def test_a_mismatch_is_told_at_once(tmp_path):
         ({"checkpoint": 3}, TypeError, "checkpoint must be the path of a folder, got int"),
         ({"target_stderr": 0.0}, ValueError, "target_stderr of 'price' must be a positive number"),
         ({"target_stderr": {}}, ValueError, "target_stderr is empty"),
-        ({"target_stderr": {"spott": 0.1}}, ValueError, "spot"),
+        ({"target_stderr": {"spott": 0.1}}, ValueError, "target_stderr .*Did you mean 'spot'"),
+        ({"target_stderr": {"delta": 0.1}}, ValueError, "target_stderr .*'delta'.* key is 'spot'"),
+        ({"target_stderr": {3: 0.1}}, ValueError, "target_stderr has the key 3; keys are"),
         ({"target_stderr": {("spot", "spot"): 0.1}}, KeyError, "order=2"),
     ],
 )

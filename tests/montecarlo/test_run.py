@@ -365,6 +365,8 @@ def test_wrong_types_are_refused():
                        functionals={"a": "spot"})  # type: ignore[arg-type]  # fmt: skip
     with pytest.raises(ValueError, match="at least one time"):
         RunningSum("spot", [])
+    with pytest.raises(ValueError, match=r"must be finite times, got dates\[1\]=nan"):
+        RunningSum("x", dates=[0.5, math.nan])
 
 
 def test_a_misspelt_component_is_named():

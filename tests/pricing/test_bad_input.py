@@ -12,6 +12,7 @@ import sdesens
 from sdesens.errors import UnsupportedError
 from sdesens.fused.kernel import compile_count
 from sdesens.models import (
+    CEV,
     BlackScholes,
     GeometricBrownianMotion,
     Heston,
@@ -126,6 +127,21 @@ def test_arguments_of_the_wrong_kind(arguments, message):
 
 
 @pytest.mark.parametrize(
+    ("model", "wrt", "message"),
+    [
+        (MODEL, "vega", r"got 'vega'. vega is the derivative in 'sigma': wrt='sigma'; .*\.vega\."),
+        (MODEL, "theta", "theta is minus the derivative in 'maturity': wrt='maturity'"),
+        (MODEL, ("gamma",), "the second derivative in 'spot': wrt='spot', order=2"),
+        (MODEL, "vanna", r"in 'spot' and 'sigma': wrt=\('spot', 'sigma'\), order=2"),
+        (HESTON, "vega", r"in 'sigma', which is no input here; the inputs: \['x0', 'spot'"),
+    ],
+)
+def test_a_greek_by_its_name_of_the_trade_is_told_its_input(model, wrt, message):
+    with pytest.raises(ValueError, match=message):
+        greeks(model, x0=[100.0, 0.04] if model is HESTON else [100.0], wrt=wrt)
+
+
+@pytest.mark.parametrize(
     ("model", "option", "x0", "message"),
     [
         (MODEL, CALL, [100.0, 1.0], r"x0 must have shape \(B, 1\) for .*'spot'.*got \(1, 2\)"),
@@ -136,6 +152,9 @@ def test_arguments_of_the_wrong_kind(arguments, message):
         (MODEL, CALL, [0.0], "x0 must start 'spot' above 0, got 0"),
         (HESTON, CALL, [100.0], r"x0 must have shape \(B, 2\)"),
         (HESTON, CALL, [-1.0, 0.04], "x0 must start 'spot' above 0, got -1"),
+        (HESTON, CALL, [100.0, -0.04], "x0 must start 'variance' at 0 or above, got -0.04"),
+        (PAIR, Exchange(1.0), [100.0, -1.0], r"x0 must start 'spots\[1\]' above 0, got -1"),
+        (CEV(0.05, 2.0, 0.5), CALL, [-1.0], "x0 must start 'spot' at 0 or above, got -1"),
         (PAIR, Exchange(1.0), [100.0], r"x0 must have shape \(B, 2\)"),
         (MERTON, CALL, 100.0, r"x0 must have shape \(d,\)"),
         (MERTON, CALL, [100.0, 1.0, 1.0], r"x0 must have shape \(B, 2\)"),
