@@ -12,6 +12,7 @@ from sdesens.errors import UncompiledWarning, UnsupportedError
 from sdesens.fused.evaluate import drawn
 from sdesens.fused.kernel import Run
 from sdesens.models import (
+    CEV,
     SABR,
     BlackScholes,
     Heston,
@@ -39,7 +40,8 @@ from sdesens.pricing.estimators.motions import (
     differentiated,
     joined,
 )
-from sdesens.pricing.estimators.plan import _with_shares, push_of, shares
+from sdesens.pricing.estimators.plan import _with_shares, shares
+from sdesens.pricing.estimators.pushes import push_of
 from sdesens.pricing.formulas import black_call, forward_value, geometric_asian_call
 from sdesens.pricing.scenario import Scenario
 
@@ -230,8 +232,35 @@ def test_weights_find_the_channel_that_moves_the_asset():
     assert push_of(scenario_of(option, (100.0, 1.0), Crossed())) == Push([0, 1], [1, 0])
     assert push_of(scenario_of(option, (100.0, 0.2), SABR(1.0, 0.3, 0.0))) == Push([0, 1], [1, 0])
     assert push_of(scenario_of(Exchange(1.0), (100.0, 80.0), PAIR)) == Push([0, 1], [0, 1])
-    euler = scenario_of(option, (100.0, 0.04), HESTON, scheme="euler")
+    euler = scenario_of(option, (100.0, 0.04), HESTON, steps=1, scheme="euler")
     assert push_of(euler) == Push([0, 1], [0, 1])
+
+
+def test_a_path_that_is_absorbed_has_no_weight_but_an_expectation_over_the_last_step():
+    model, option, steps = CEV(0.0, 2.0, 0.5), Digital(1.0, 1.0), 4
+    with pytest.raises(UnsupportedError, match=r"absorbed.*scheme='euler' with .*'conditional'"):
+        greeks(option, (1.0,), model, steps=steps)
+    with pytest.raises(UnsupportedError, match="no weight: on some paths"):
+        greeks(Call(1.0, 1.0), (1.0,), model, steps=steps, estimator="bismut")
+
+    noise = torch.randn(steps, 500_000, generator=torch.Generator().manual_seed(1)).double()
+
+    def paid(x: float):
+        spot = torch.full_like(noise[0], x)
+        for z in noise:
+            spot = spot + 2.0 * spot.relu().sqrt() * z / math.sqrt(steps)
+        return (spot > 1.0).double()
+
+    bump = (paid(1.05) - paid(0.95)) / 0.1
+    report = greeks(option, (1.0,), model, steps=steps, wrt="spot", scheme="euler")
+    error = math.hypot(report.delta.stderr, bump.std().item() / math.sqrt(bump.numel()))
+    assert report.estimators["spot",] == "conditional"
+    assert abs(report.delta.value - bump.mean()) < 4.5 * error < 0.1 * report.delta.value
+
+
+def test_weights_of_nothing_leave_the_price():
+    report = greeks(Digital(100.0, 1.0), wrt=(), estimator="bismut")
+    assert list(report) == [()]
 
 
 @pytest.mark.slow

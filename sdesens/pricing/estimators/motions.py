@@ -132,7 +132,7 @@ class _Differentiated:
         new = [move(noise)]
         if self.push is None:
             new += all_tangents(noise)
-        else:
+        elif self.inner:
             moved, gains = _pushed(self.push, move, all_tangents, noise, share)
             new += moved
             new.append(torch.stack(list(weights), dim=1) + share * gains)
@@ -158,6 +158,16 @@ class _Differentiated:
         return out
 
 
+def units_of(push: Push, noise: Tensor) -> list[Tensor]:
+    """For each channel the direction of ``noise`` that it is."""
+    units = []
+    for c in push.channels:
+        unit = torch.zeros_like(noise[:1])
+        unit[:, c] = 1.0
+        units.append(unit.expand_as(noise))
+    return units
+
+
 def _pushed(
     push: Push,
     move: Callable[[Tensor], Tensor],
@@ -170,12 +180,7 @@ def _pushed(
     Every pass through the step costs, most of all where motions nest: what the noise does to it is
     found once for all N tangents, and ``u`` comes with its own derivatives.
     """
-    rows = list(push.rows)
-    units = []
-    for c in push.channels:
-        unit = torch.zeros_like(noise[:1])
-        unit[:, c] = 1.0
-        units.append(unit.expand_as(noise))
+    rows, units = list(push.rows), units_of(push, noise)
 
     def solved(noise: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         along = torch.stack(tangents(noise), dim=2)

@@ -21,6 +21,7 @@ from sdesens.pricing.estimators.bases import (
     why_not_conditional,
 )
 from sdesens.pricing.estimators.motions import Push, differentiated, last_outputs
+from sdesens.pricing.estimators.pushes import push_of
 from sdesens.pricing.payoffs import Barrier
 from sdesens.pricing.scenario import Scenario
 
@@ -104,61 +105,6 @@ def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> s
         f"no estimator is right for {payoff} at order {order}: {reason} "
         f"{not_averaged or 'What it gathers before the last date is not smooth.'}"
     )
-
-
-def push_of(scenario: Scenario) -> Push | str:
-    """How the noise moves the payoff's asset about, or why it cannot."""
-    payoff, law = scenario.payoff, scenario.conditioning
-    if payoff.watches_start:
-        return "no weight: the payoff is not smooth in the start, which no noise moves."
-    if payoff.rough is None:
-        return "no weight: the payoff is not smooth at any time, and noise needs a while to act."
-    if not payoff.smooth_before and not payoff.jumps and len(payoff.rough) == 0:
-        return "no weight: the payoff does not say where it is not smooth."
-    model = type(scenario.model).__name__
-    if law is not None:
-        push = Push([law.column], [law.channel])
-    else:
-        d, inputs = scenario.problem.x0.shape[1], len(scenario.bare.counters)
-        if inputs != d:
-            return (
-                f"no weight: {inputs} noise inputs a step for {d} components of {model}; there "
-                f"must be as many."
-            )
-        push = _pivoted(_slopes(scenario, Push(range(d), range(d))))
-    slopes = _slopes(scenario, push)
-    if not bool(torch.isfinite(slopes).all()) or float(torch.linalg.det(slopes)) == 0:
-        return (
-            f"no weight: at the start the noise does not move the asset of {model} in every "
-            f"direction (a volatility of 0, a correlation of 1)."
-        )
-    return push
-
-
-def _pivoted(slopes: Tensor) -> Push:
-    """All rows, each with a channel that moves it at the start: elimination divides by that."""
-    left, channels = slopes.clone(), []
-    for row in range(len(slopes)):
-        size = left[row].abs()
-        size[channels] = -1.0
-        channels.append(int(size.argmax()))
-        pivot = left[row, channels[-1]]
-        if pivot != 0:
-            left = left - left[:, channels[-1:]] / pivot * left[[row]]
-    return Push(list(range(len(slopes))), channels)
-
-
-def _slopes(scenario: Scenario, push: Push) -> Tensor:
-    """How the channels move the rows in a step from the start."""
-    motion = scenario.bare
-    noise = motion.y.new_full((1, len(motion.counters)), 0.1)
-    columns = []
-    for c in push.channels:
-        unit = torch.zeros_like(noise)
-        unit[:, c] = 1.0
-        slope = torch.func.jvp(scenario.first_step, (noise,), (unit,))[1]
-        columns.append(slope[0, list(push.rows)])
-    return torch.stack(columns, dim=1).detach().double()
 
 
 # --- the estimators ------------------------------------------------------------------------------
