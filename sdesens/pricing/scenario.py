@@ -340,8 +340,12 @@ def _asset_of(model: Any, payoff: Payoff, x0: Tensor) -> Asset | None:
     if payoff.assets != "any" and (size is None) != (payoff.assets == "one"):
         what = "one asset" if payoff.assets == "one" else "a block of several assets"
         has = "a plain component" if size is None else f"a block of {size}"
+        fitting = (
+            "Basket, BestOf, WorstOf, Exchange" if size else "Call, Digital, Barrier and others"
+        )
         raise ValueError(
             f"{type(payoff).__name__} is written on {what}, but {name!r} of "
-            f"{type(model).__name__} is {has}."
+            f"{type(model).__name__} is {has}. For that there are {fitting}, and any function by "
+            f"sdesens.pricing.payoff."
         )
     return Asset(name, size)

@@ -170,7 +170,12 @@ def test_a_wrong_start(model, option, x0, message):
     [
         (MODEL, Call(100.0, 1.0, of="spto"), [100.0], r"of must be one of \['spot'\], got 'spto'"),
         (MERTON, Call(1.0, 1.0, of="likelihood"), [100.0], r"of must be one of \['spot'\]"),
-        (PAIR, CALL, [100.0, 90.0], "Call is written on one asset, but 'spots' .*a block of 2"),
+        (
+            PAIR,
+            CALL,
+            [100.0, 90.0],
+            "Call is written on one asset, but 'spots' .*a block of 2.*Basket.*payoff",
+        ),
         (
             GeometricBrownianMotion(torch.tensor([0.1, 0.1]), 0.2),
             CALL,
