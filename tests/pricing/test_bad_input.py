@@ -201,6 +201,7 @@ def test_a_payoff_that_does_not_fit_the_model(model, option, x0, message):
     [
         ({"estimator": "one-step-survival"}, "barrier options watched at dates, got Call"),
         ({"option": Lookback(1.0), "estimator": "conditional"}, "not known in closed form.*'auto'"),
+        ({"option": ZeroCouponBond(1.0), "estimator": "conditional"}, "is written on no asset"),
         ({"option": Lookback(1.0), "order": 2}, "not smooth in the start, which no noise moves"),
         ({"option": Lookback(1.0), "estimator": "bismut"}, "not smooth in the start"),
         (

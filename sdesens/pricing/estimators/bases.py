@@ -73,6 +73,8 @@ _CURE = "Use estimator='auto', or one of the others it names."
 def why_not_conditional(scenario: Scenario, order: int) -> str:
     """Why an expectation over the last step has no derivatives of this order; empty if it has."""
     model = type(scenario.model).__name__
+    if scenario.asset is None:
+        return f"no expectation over the last step: {scenario.payoff} is written on no asset."
     if scenario.conditioning is None:
         return (
             f"no expectation over the last step: {model} does not say of its scheme "
