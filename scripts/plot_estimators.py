@@ -22,7 +22,6 @@ ESTIMATORS = (
     "pathwise", "mixed", "conditional", "one-step-survival", "bismut", "likelihood-ratio",
 )  # fmt: skip
 MODELS = tuple(name for name in PRICED if name != "sabr")  # its weights take minutes to record
-WEIGHTS = ("bismut", "likelihood-ratio")
 GREEKS = ("delta", "gamma", "vega")
 PAYOFFS = ("call", "digital", "barrier")
 EXAMPLES = (
@@ -80,12 +79,10 @@ def run(
 ) -> Report | None:
     """Some greeks in one report; without gamma, or none, where the estimator is not right."""
     asset, sigma = choice.asset or "", (choice.vega or ("",))[0]
-    # torch crashes on the second weight of a quadratic-exponential step
-    twice = "gamma" in greeks and not (estimator in WEIGHTS and "qe" in model.schemes)
     parts = []
     # Apart, as every input of second derivatives has a kernel of its own to compile.
     for wrt, orders in (
-        (asset, (2, 1) if twice else (1,)),
+        (asset, (2, 1) if "gamma" in greeks else (1,)),
         (sigma, (1,) if "vega" in greeks else ()),
     ):
         for order in orders:

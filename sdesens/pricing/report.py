@@ -13,8 +13,8 @@ from sdesens.montecarlo.estimates import Estimate
 
 Name = tuple[str, ...]  # () the price, ("spot",) a first derivative, ("spot", "sigma") a second
 
-# What each name of the trade is the derivative in; None is the asset.
-TRADE: Mapping[str, tuple[str | None, ...]] = {
+# What each greek is the derivative in; None is the asset.
+GREEKS: Mapping[str, tuple[str | None, ...]] = {
     "delta": (None,),
     "gamma": (None, None),
     "vega": ("sigma",),
@@ -68,7 +68,7 @@ class Report:
         if not names or not all(name in self.groups or self._is_entry(name) for name in names):
             known = {"price", *self.groups, *(name for entry in self.entries for name in entry)}
             for name in names:
-                if name in TRADE and name not in known:
+                if name in GREEKS and name not in known:
                     of = names_of(name, self.asset)
                     raise ValueError(f"{said_of(name, of)}: its key is {_key(of)!r}.")
                 check_choice("an input", name, sorted(known))
@@ -99,45 +99,45 @@ class Report:
     def __iter__(self) -> Iterator[Name]:
         return iter(self.entries)
 
-    # --- the names of the trade ------------------------------------------------------------------
+    # --- greeks by name ---------------------------------------------------------------------------
 
     @property
     def delta(self) -> Estimate:
         """The derivative in the asset."""
-        return self._of_the_trade("delta")
+        return self._greek("delta")
 
     @property
     def gamma(self) -> Estimate:
         """The second derivative in the asset; a matrix for several assets."""
-        return self._of_the_trade("gamma")
+        return self._greek("gamma")
 
     @property
     def vega(self) -> Estimate:
         """The derivative in the volatility ``sigma``."""
-        return self._of_the_trade("vega")
+        return self._greek("vega")
 
     @property
     def rho(self) -> Estimate:
         """The derivative in the ``rate``. (That in a correlation called rho is ``["rho"]``.)"""
-        return self._of_the_trade("rho")
+        return self._greek("rho")
 
     @property
     def theta(self) -> Estimate:
         """Minus the derivative in the maturity, a year; dates move along."""
-        found = self._of_the_trade("theta")
+        found = self._greek("theta")
         return Estimate(-found.value, found.stderr)
 
     @property
     def vanna(self) -> Estimate:
         """The second derivative in the asset and ``sigma``."""
-        return self._of_the_trade("vanna")
+        return self._greek("vanna")
 
     @property
     def volga(self) -> Estimate:
         """The second derivative in ``sigma``."""
-        return self._of_the_trade("volga")
+        return self._greek("volga")
 
-    def _of_the_trade(self, greek: str) -> Estimate:
+    def _greek(self, greek: str) -> Estimate:
         names = names_of(greek, self.asset)
         if not all(name in self.groups or self._is_entry(name) for name in names):
             there = sorted({n for entry in self.entries for n in entry})
@@ -216,8 +216,8 @@ class Report:
 
 
 def names_of(greek: str, asset: str | None) -> Name:
-    """The inputs that a name of the trade is the derivative in."""
-    return tuple(name or asset or "an asset" for name in TRADE[greek])
+    """The inputs that a greek is the derivative in."""
+    return tuple(name or asset or "an asset" for name in GREEKS[greek])
 
 
 def said_of(greek: str, names: Name) -> str:

@@ -18,7 +18,7 @@ from sdesens.montecarlo.functionals import Functional, Integral
 from sdesens.montecarlo.laws import Conditioning, conditioning
 from sdesens.montecarlo.simulation import Simulation, State
 from sdesens.pricing.payoffs import Asset, Payoff
-from sdesens.pricing.report import TRADE, names_of, said_of
+from sdesens.pricing.report import GREEKS, names_of, said_of
 from sdesens.problem import Problem
 from sdesens.sde import SDE
 
@@ -239,8 +239,8 @@ class Scenario:
         wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         out: list[Direction] = []
         for name in wrt:
-            if name not in self.inputs and name in TRADE:
-                raise ValueError(f"wrt takes inputs, got {name!r}. {self._of_the_trade(name)}")
+            if name not in self.inputs and name in GREEKS:
+                raise ValueError(f"wrt takes inputs, got {name!r}. {self._asked_for(name)}")
             check_choice("wrt", name, self.inputs)
             for direction in self.inputs[name]:
                 if direction in out:
@@ -254,7 +254,7 @@ class Scenario:
             )
         return out
 
-    def _of_the_trade(self, greek: str) -> str:
+    def _asked_for(self, greek: str) -> str:
         """What to ask for to have ``greek``."""
         names = names_of(greek, None if self.asset is None else self.asset.name)
         said = said_of(greek, names)

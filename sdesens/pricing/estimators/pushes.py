@@ -22,12 +22,12 @@ def push_of(scenario: Scenario) -> Push | str:
     reason = _why_not_of_payoff(scenario.payoff)
     if reason:
         return reason
-    law = scenario.conditioning
+    law, d = scenario.conditioning, scenario.problem.x0.shape[1]
     model = type(scenario.model).__name__
     if law is not None:
         push = Push([law.column], [law.channel])
     else:
-        d, inputs = scenario.problem.x0.shape[1], len(scenario.bare.counters)
+        inputs = len(scenario.bare.counters)
         if inputs != d:
             return (
                 f"no weight: {inputs} noise inputs a step for {d} components of {model}; there "
@@ -40,7 +40,9 @@ def push_of(scenario: Scenario) -> Push | str:
             f"no weight: at the start the noise does not move the asset of {model} in every "
             f"direction (a volatility of 0, a correlation of 1)."
         )
-    if _stops(scenario, push):
+    # Nothing stops as Black and Scholes have it, and the trial would cost more than the run.
+    moves = law is not None and law.lognormal and d == 1
+    if not moves and _stops(scenario, push):
         by_euler = law is None and "euler" in getattr(scenario.model, "conditionally_normal", {})
         cure = " scheme='euler' with estimator='conditional' needs none." if by_euler else ""
         return (
