@@ -1,6 +1,6 @@
 # make demo   set everything up and run the main job
 # make test   set everything up, lint, and run the tests
-# make docs   set everything up and build the site in docs/_build
+# make docs   set everything up and build the site in docs/_build/html
 # make notebooks   set everything up, run the tutorials in full, write them with their outputs
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -19,7 +19,7 @@ notebooks: $(READY)
 	$(BIN)/python scripts/run_notebooks.py
 
 docs: $(READY)
-	$(BIN)/python -m sphinx -n -W --keep-going docs docs/_build
+	$(BIN)/python -m sphinx -n -W --keep-going docs docs/_build/html
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -63,6 +63,8 @@ def executed(source: Path) -> Any:
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,
+        # The kernel listens on this machine alone, and would warn that it does so in the clear.
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
         resources={"metadata": {"path": str(source.parent)}},
     )
     # Without ipywidgets tqdm warns that its bars will be plain.
