@@ -17,7 +17,7 @@ def positive_sqrt(v: Tensor) -> Tensor:
 
     Wrong in circulation: ``torch.where(v > 0, v.sqrt(), 0.)`` has the derivative NaN at and below
     zero, since the branch not taken is differentiated too (0 times inf); ``v.clamp(min=0).sqrt()``
-    has inf or NaN there.
+    has inf at zero, and NaN below it in forward mode.
 
     Args:
         v: any shape, floating dtype.

@@ -13,9 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sdesens._checks import check_float
 from sdesens.montecarlo.laws import StepLaw
 
 Of = str | Callable[[Any], Tensor]
+
+
+def _check_dates(dates: Sequence[float]) -> tuple[float, ...]:
+    found = tuple(check_float(f"dates[{k}]", t) for k, t in enumerate(dates))
+    if not found:
+        raise ValueError("dates must hold at least one time, got none.")
+    for k, t in enumerate(found):
+        if not math.isfinite(t):
+            raise ValueError(f"dates must be finite times, got dates[{k}]={t}.")
+    return found
 
 
 class Functional:
@@ -38,12 +49,7 @@ class Functional:
 
     def __init__(self, of: Of, dates: Sequence[float] | None = None) -> None:
         self.of = of
-        self.dates = None if dates is None else tuple(float(t) for t in dates)
-        if self.dates is not None and not self.dates:
-            raise ValueError("dates must hold at least one time, got none.")
-        for k, t in enumerate(self.dates or ()):
-            if not math.isfinite(t):
-                raise ValueError(f"dates must be finite times, got dates[{k}]={t}.")
+        self.dates = None if dates is None else _check_dates(dates)
 
     def watched(self, state: Any) -> Tensor:
         """What is watched, ``(P,)``."""

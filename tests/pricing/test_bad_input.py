@@ -303,6 +303,8 @@ def test_numbers_of_a_contract_out_of_range(make, message):
         (lambda: payoff(lambda x: x[0], [1.0], lipschitz=1), "must be True or False, got 1"),
         (lambda: payoff(lambda x: x[0], [1.0]), "lipschitz"),
         (lambda: Call(100.0, 1.0, strik=3.0), "strik"),
+        (lambda: Asian(100.0, 1.0, [0.5, "1y"]), r"dates\[1\] must be a number, .*got '1y'"),
+        (lambda: payoff(max, ["1y"], lipschitz=True), r"dates\[0\] must be a number, .*got '1y'"),
         (lambda: Call("100", 1.0), "strike must be a number, .*got '100'"),
         (lambda: Call(100.0, "1y"), "maturity must be a number, .*got '1y'"),
         (lambda: Basket(100.0, 1.0, ["a"]), "weights must be a number, numbers .*got"),
