@@ -402,7 +402,10 @@ def listening(pids):
 here = os.getpid()
 before = listening([here])
 cluster = LocalCluster(
-    n_workers=1 if QUICK else 2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    n_workers=1 if QUICK else 2,
+    threads_per_worker=1,
+    host="127.0.0.1",
+    dashboard_address="127.0.0.1:0",
 )
 client = Client(cluster, set_as_default=False)
 try:

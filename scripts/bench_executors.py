@@ -100,7 +100,7 @@ def dask(job: Specification, stack: ExitStack) -> Runs:
             n_workers=n,
             threads_per_worker=1,
             host="127.0.0.1",
-            dashboard_address=None,  # type: ignore[arg-type]
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         )
         stack.enter_context(cluster)

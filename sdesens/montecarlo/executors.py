@@ -274,7 +274,11 @@ def _connected(client: Any) -> Dask:
 def _local_dask(distributed: Any, workers: int) -> Dask:
     """A Dask cluster for this run, which only this machine can reach."""
     cluster = distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        n_workers=workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,  # no dashboard; the scheduler still serves HTTP, by default at 8787
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
     )
     client = distributed.Client(cluster, set_as_default=False)
 

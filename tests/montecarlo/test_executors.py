@@ -1,5 +1,7 @@
+import contextlib
 import os
 import pickle
+import socket
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -80,7 +82,10 @@ def test_dask_gives_the_same_bits(alone, workers, tmp_path):
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -106,6 +111,15 @@ def test_a_dask_cluster_made_for_a_run_is_reached_from_this_machine_only(alone, 
     monkeypatch.setattr(distributed, "LocalCluster", Watched)
     assert greeks(executor="dask", workers=1).entries == alone
     assert made == [{"127.0.0.1"}]
+
+
+def test_a_dask_cluster_made_for_a_run_does_not_mind_another(alone):
+    pytest.importorskip("distributed")
+    with socket.socket() as dashboard:
+        with contextlib.suppress(OSError):  # if there is one, it does as well
+            dashboard.bind(("127.0.0.1", 8787))
+            dashboard.listen()
+        assert greeks(executor="dask", workers=1).entries == alone
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
