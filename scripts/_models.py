@@ -34,10 +34,14 @@ class Component:
     unit: str = ""
 
     @property
+    def in_unit(self) -> str:
+        """The unit behind a label; empty if there is none."""
+        return f" ({self.unit})" if self.unit else ""
+
+    @property
     def label(self) -> str:
         """As it stands at an axis."""
-        unit = f" ({self.unit})" if self.unit else ""
-        return f"{self.name} ${self.letter}_t${unit}".strip()
+        return f"{self.name} ${self.letter}_t${self.in_unit}".strip()
 
 
 @dataclass(frozen=True)

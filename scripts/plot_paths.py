@@ -80,10 +80,9 @@ def draw(sens: Sensitivities, choice: Choice, model: SDE, shown: str) -> Figure:
 def in_letters(chart: Axes, choice: Choice) -> None:
     """The map in the model's letters: the state's, and its rows', unless there are many of one."""
     first = choice.components[0]
-    unit = f" ({first.unit})" if first.unit else ""
     bar = chart.collections[0].colorbar
     if bar is not None:
-        bar.set_label(rf"rms of $p\, d{first.letter}_t / dp$" + unit)
+        bar.set_label(rf"rms of $p\, d{first.letter}_t / dp$" + first.in_unit)
     letters = [letter for wrt in ("x0", *choice.parameters) for letter in choice.letters(wrt)]
     if len(chart.get_yticks()) == len(letters):
         chart.set_yticks(chart.get_yticks(), [f"${letter}$" for letter in letters])

@@ -47,6 +47,11 @@ def check_float(name: str, value: Any) -> float:
     return float(tensor)
 
 
+def check_floats(name: str, values: Iterable[Any]) -> tuple[float, ...]:
+    """``values`` as floats; the first that is none is named by its index."""
+    return tuple(check_float(f"{name}[{k}]", value) for k, value in enumerate(values))
+
+
 def check_finite(name: str, value: Tensor) -> None:
     """Raise if an entry of ``value`` is NaN or infinite, naming the first."""
     bad = ~torch.isfinite(value.detach())

@@ -38,6 +38,7 @@ class Motion:
         flags: number of flags.
         outputs: number of outputs.
         start: ``start(x0)`` gives the state at the first node from ``x0 (1, d)``.
+        name: what a message calls the SDE, which ``model`` may hold beside other things.
     """
 
     step: Callable[..., Tensor]
@@ -48,6 +49,7 @@ class Motion:
     flags: int = 0
     outputs: int = 0
     start: Callable[[Tensor], Tensor] | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens._checks import check_float
+from sdesens._checks import check_floats
 from sdesens.montecarlo.laws import StepLaw
 
 Of = str | Callable[[Any], Tensor]
 
 
 def _check_dates(dates: Sequence[float]) -> tuple[float, ...]:
-    found = tuple(check_float(f"dates[{k}]", t) for k, t in enumerate(dates))
+    found = check_floats("dates", dates)
     if not found:
         raise ValueError("dates must hold at least one time, got none.")
     for k, t in enumerate(found):

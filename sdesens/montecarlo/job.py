@@ -157,10 +157,9 @@ def _kernel(
     try:
         engine = compiled(motion, directions, moving)
     except UnrecordableError as error:
-        model = getattr(motion.model, "model", motion.model)  # a valuation holds it and the payoff
         warnings.warn(
             f"the simulation runs uncompiled: the same numbers, hundreds of times slower: of "
-            f"{type(model).__name__} or the payoff, {error}.",
+            f"{motion.name} or the payoff, {error}.",
             UncompiledWarning,
             stacklevel=5,
         )

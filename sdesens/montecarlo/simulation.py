@@ -131,6 +131,7 @@ class Simulation:
             len(functionals),
             len(self.output_names()),
             start,
+            type(self.problem.sde).__name__,
         )
 
     def _model_step(self) -> tuple[Callable[..., Tensor], Tensor, list[int]]:

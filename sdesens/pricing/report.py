@@ -70,7 +70,7 @@ class Report:
             for name in names:
                 if name in GREEKS and name not in known:
                     of = names_of(name, self.asset)
-                    raise ValueError(f"{said_of(name, of)}: its key is {_key(of)!r}.")
+                    raise ValueError(f"{said_of(name, of)}: its key is {key_of(of)!r}.")
                 check_choice("an input", name, sorted(known))
         columns = [self.groups.get(name, ([name], ())) for name in names]
         grid = [()]
@@ -145,7 +145,7 @@ class Report:
                 f"{said_of(greek, names)}, which is no input here; the inputs: {there}. Ask for "
                 f"them by report[name]."
             )
-        return self[_key(names)]
+        return self[key_of(names)]
 
     # --- in other forms --------------------------------------------------------------------------
 
@@ -226,7 +226,8 @@ def said_of(greek: str, names: Name) -> str:
     return f"{greek} is {what} derivative in {' and '.join(map(repr, dict.fromkeys(names)))}"
 
 
-def _key(names: Name) -> str | Name:
+def key_of(names: Name) -> str | Name:
+    """How a user asks for them."""
     return names[0] if len(names) == 1 else names
 
 

@@ -18,7 +18,7 @@ from sdesens.montecarlo.functionals import Functional, Integral
 from sdesens.montecarlo.laws import Conditioning, conditioning
 from sdesens.montecarlo.simulation import Simulation, State
 from sdesens.pricing.payoffs import Asset, Payoff
-from sdesens.pricing.report import GREEKS, names_of, said_of
+from sdesens.pricing.report import GREEKS, key_of, names_of, said_of
 from sdesens.problem import Problem
 from sdesens.sde import SDE
 
@@ -181,20 +181,17 @@ class Scenario:
         return State(**{**vars(end), "asset": getattr(end, self.asset.name)})
 
     def _check_start(self) -> None:
-        model, law = type(self.model).__name__, self.conditioning
-        starts = self.model.starts if isinstance(self.model, SDE) else {}
-        components = component_names(self.model, self.problem.x0.shape[1])
+        model, law = self.model, self.conditioning
+        starts = dict(model.starts) if isinstance(model, SDE) else {}
+        components = component_names(model, self.problem.x0.shape[1])
+        if law is not None and law.lognormal:  # a model of the user's may not have said so
+            starts[components[law.column]] = "positive"
         for name, start in zip(components, self.problem.x0[0].tolist(), strict=True):
-            where = starts.get(name.partition("[")[0])
+            where = starts.get(name, starts.get(name.partition("[")[0]))
             if (where == "positive" and start <= 0) or (where == "nonnegative" and start < 0):
                 range_ = "above 0" if where == "positive" else "at 0 or above"
-                raise ValueError(f"x0 must start {name!r} {range_}, got {start:g} for {model}.")
-        if law is not None and law.lognormal:
-            start = float(self.problem.x0[0, law.column])
-            if start <= 0:
                 raise ValueError(
-                    f"x0 must start {self.asset.name!r} above 0, got {start:g}: "  # type: ignore
-                    f"{model} is log-normal in it."
+                    f"x0 must start {name!r} {range_}, got {start:g} for {type(model).__name__}."
                 )
 
     # --- inputs of the derivatives ---------------------------------------------------------------
@@ -261,11 +258,9 @@ class Scenario:
         missing = [name for name in names if name not in self.inputs]
         if missing:
             return f"{said}, which is no input here; the inputs: {list(self.inputs)}."
-        wrt = tuple(dict.fromkeys(names))
+        wrt = key_of(tuple(dict.fromkeys(names)))
         order = ", order=2" if len(names) == 2 else ""
-        return (
-            f"{said}: wrt={(wrt[0] if len(wrt) == 1 else wrt)!r}{order}; the report has .{greek}."
-        )
+        return f"{said}: wrt={wrt!r}{order}; the report has .{greek}."
 
     def label(self, direction: Direction) -> str:
         """The name of a single entry, ``"sigma[1]"`` for one of several."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ ESTIMATORS = (
     "auto", "pathwise", "mixed", "conditional", "one-step-survival", "bismut", "likelihood-ratio",
 )  # fmt: skip
 
+Pushed = Callable[[], Push | str]
 Key = tuple[Direction, ...]  # () the price, (a,) a first derivative, (a, b) a second
 
 
@@ -59,22 +61,23 @@ def plan(
     Raises:
         UnsupportedError: if the estimator is not right for the payoff, or cannot be made.
     """
+    pushed = cache(lambda: push_of(scenario))  # it tries some paths: when asked for, and once
     if estimator == "auto":
-        estimator = chosen(scenario, order, directions)
+        estimator = chosen(scenario, order, directions, pushed)
     match estimator:
         case "pathwise":
-            return _pathwise(scenario, order, directions)
+            return _pathwise(scenario, order, directions, pushed)
         case "mixed":
-            return _mixed(scenario, order, directions)
+            return _mixed(scenario, order, directions, pushed)
         case "conditional":
             return _smooth(conditional(scenario, order), estimator, order, directions, scenario)
         case "one-step-survival":
             base = surviving(scenario, averaged=order == 2)
             return _smooth(base, estimator, order, directions, scenario)
-    return _weighted(scenario, estimator, order, directions)
+    return _weighted(scenario, estimator, order, directions, pushed)
 
 
-def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> str:
+def chosen(scenario: Scenario, order: int, directions: Sequence[Direction], pushed: Pushed) -> str:
     """The estimator for a payoff as smooth as it says it is.
 
     Raises:
@@ -91,7 +94,7 @@ def chosen(scenario: Scenario, order: int, directions: Sequence[Direction]) -> s
         return "conditional"
     if not payoff.jumps and (order == 1 or payoff.is_smooth):
         return "pathwise"
-    push = push_of(scenario)
+    push = pushed()
     reason = push if isinstance(push, str) else ""
     if contract and payoff.jumps and not reason:
         reason = "a weight cannot move a number of the contract at which the payoff jumps."
@@ -115,27 +118,29 @@ def _rows(directions: Sequence[Direction], before: Key = (), output: int = 0) ->
     return {(r, output): (*before, d) for r, d in enumerate(directions, 1)}
 
 
-def _pathwise(scenario: Scenario, order: int, directions: Sequence[Direction]) -> list[Piece]:
+def _pathwise(
+    scenario: Scenario, order: int, directions: Sequence[Direction], pushed: Pushed
+) -> list[Piece]:
     payoff = scenario.payoff
     if payoff.jumps:
         raise UnsupportedError(
             f"pathwise is wrong for {payoff}: it jumps, and the derivative of the jump, which "
             f"autodiff takes as 0, carries part or all of that of the mean. Use estimator='auto' "
-            f"(here {_advice(scenario, order, directions)})."
+            f"(here {_advice(scenario, order, directions, pushed)})."
         )
     base = plain(scenario)
     if order == 2 and not base.smooth:
         raise UnsupportedError(
             f"pathwise is wrong at order 2 for {payoff}: the derivative of a kink jumps, and "
             f"autodiff takes the derivative of that as 0, so gamma would come out as 0. Use "
-            f"estimator='auto' (here {_advice(scenario, order, directions)})."
+            f"estimator='auto' (here {_advice(scenario, order, directions, pushed)})."
         )
     return _smooth(base, "pathwise", order, directions, scenario)
 
 
-def _advice(scenario: Scenario, order: int, directions: Sequence[Direction]) -> str:
+def _advice(scenario: Scenario, order: int, directions: Sequence[Direction], pushed: Pushed) -> str:
     try:
-        return repr(chosen(scenario, order, directions))
+        return repr(chosen(scenario, order, directions, pushed))
     except UnsupportedError as error:
         return str(error)
 
@@ -160,15 +165,17 @@ def _smooth(
     return pieces
 
 
-def _mixed(scenario: Scenario, order: int, directions: Sequence[Direction]) -> list[Piece]:
+def _mixed(
+    scenario: Scenario, order: int, directions: Sequence[Direction], pushed: Pushed
+) -> list[Piece]:
     """First derivatives pathwise; second ones the pathwise derivative of a weighted payoff."""
     if scenario.payoff.jumps:
-        _pathwise(scenario, order, directions)  # refuses
+        _pathwise(scenario, order, directions, pushed)  # refuses
     base = plain(scenario)
     pieces = _smooth(base, "pathwise", 1, directions, scenario)
     if order == 1:
         return pieces
-    push = _checked_push(scenario)
+    push = _checked(pushed())
     clock = _with_shares(base.clock, shares(scenario, "bismut"))
     for k, inner in enumerate(directions):
         outer = directions[k:]
@@ -179,10 +186,10 @@ def _mixed(scenario: Scenario, order: int, directions: Sequence[Direction]) -> l
 
 
 def _weighted(
-    scenario: Scenario, name: str, order: int, directions: Sequence[Direction]
+    scenario: Scenario, name: str, order: int, directions: Sequence[Direction], pushed: Pushed
 ) -> list[Piece]:
     """All derivatives by weights."""
-    push = _checked_push(scenario)
+    push = _checked(pushed())
     base = plain(scenario)
     for direction in directions:
         _refuse_contract(scenario, direction)
@@ -203,8 +210,7 @@ def _weighted(
     return pieces
 
 
-def _checked_push(scenario: Scenario) -> Push:
-    push = push_of(scenario)
+def _checked(push: Push | str) -> Push:
     if isinstance(push, str):
         raise UnsupportedError(f"{push} Use estimator='auto'.")
     return push

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sdesens._checks import check_choice, check_float
+from sdesens._checks import check_choice, check_float, check_floats
 from sdesens.montecarlo.functionals import Functional
 from sdesens.pricing.laws import Law
 
@@ -130,7 +130,7 @@ def check_dates(name: str, dates: Dates, maturity: float) -> tuple[float, ...]:
         return tuple(maturity * (k + 1) / dates for k in range(dates))
     if isinstance(dates, bool) or not isinstance(dates, Iterable):
         raise TypeError(f"{name} must be dates or the number of them, an int, got {dates!r}.")
-    out = tuple(check_float(f"{name}[{k}]", t) for k, t in enumerate(dates))
+    out = check_floats(name, dates)
     if not out:
         raise ValueError(f"{name} must hold at least one date, got none.")
     for k, t in enumerate(out):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdesens._checks import check_float
+from sdesens._checks import check_float, check_floats
 from sdesens.montecarlo.functionals import Functional, ValueAt
 from sdesens.pricing.payoffs.base import Asset, Dates, Payoff, before, check_dates
 
@@ -119,7 +119,7 @@ def payoff(
         if maturity is None:
             raise ValueError("dates is a number of dates, so maturity must be given too.")
         dates = check_dates("dates", dates, check_float("maturity", maturity))
-    dates = tuple(check_float(f"dates[{k}]", t) for k, t in enumerate(dates))
+    dates = check_floats("dates", dates)
     if maturity is None:
         maturity = max(dates, default=0.0)
     return CustomPayoff(fn, dates, maturity, lipschitz, of)
